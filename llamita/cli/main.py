@@ -1,0 +1,113 @@
+"""`llamita COMMAND …`: finds the command's module, imports it alone, and runs it.
+
+The table below is all that `llamita --help` needs, so help answers without importing PyTorch. A
+command module holds either a function `command` or, for a command with verbs of its own, a Typer
+application `app`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import llamita
+from llamita.errors import LlamitaError
+
+COMMANDS = {
+    "demo": "the whole way on real text: prepare, train, evaluate, sample",
+    "prepare": "text files into a tokenizer and token shards",
+    "tokenizer": "train, inspect and compare tokenizers",
+    "train": "pretrain a model; run it again to resume",
+    "eval": "bits per byte on held-out text",
+    "generate": "continue a prompt, streamed",
+    "inspect": "what is in this checkpoint, data folder or run",
+    "verify": "are two checkpoints the same model?",
+}
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit with its code."""
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code: 0 done, 1 check failed, 2 bad input, 130 Ctrl-C."""
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    if not arguments or arguments[0] in ("--help", "-h", "help"):
+        print(_help())
+        return 0
+    if arguments[0] == "--version":
+        print(f"llamita {llamita.__version__}")
+        return 0
+    try:
+        return _run_command(arguments[0], arguments[1:])
+    except LlamitaError as error:
+        return _report(error, error.message, error.hint, error.exit_code, debug)
+    except KeyboardInterrupt:
+        print("stopped.", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe (`| head`) left: no fault, but nothing may be flushed to it any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _report(error, _describe(error), None, EXIT_BAD_INPUT, debug)
+
+
+def _run_command(name: str, arguments: list[str]) -> int:
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else "`llamita --help` lists the commands."
+        raise LlamitaError(f"there is no command {name!r}.", hint=hint)
+    import typer
+
+    module = importlib.import_module(f"llamita.cli.{name}")
+    app: typer.Typer | None = getattr(module, "app", None)
+    if app is None:
+        app = typer.Typer(
+            add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+        )
+        app.command(name, help=module.command.__doc__)(module.command)
+    try:
+        app(args=arguments, prog_name=f"llamita {name}")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else EXIT_BAD_INPUT
+    return 0
+
+
+def _report(error: Exception, message: str, hint: str | None, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    print(f"llamita: {message}", file=sys.stderr)
+    if hint:
+        print(hint, file=sys.stderr)
+    return code
+
+
+def _describe(error: OSError) -> str:
+    name = f" {error.filename}" if error.filename else ""
+    return f"the system says of{name or ' this'}: {error.strerror or error}."
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: llamita COMMAND [ARGUMENTS] [--debug]",
+            "",
+            "From text to a small language model of your own.",
+            "",
+            *lines,
+            "",
+            "`llamita COMMAND --help` explains one command; `--version` tells the version.",
+        ]
+    )

@@ -1,0 +1,67 @@
+"""The errors a person can cause, each with one clear message and a way out.
+
+Every mistake of a user raises a `LlamitaError`; the command line prints its message and its hint
+and exits with its `exit_code`. A plain Python exception is a fault of llamita itself.
+"""
+
+from __future__ import annotations
+
+
+class LlamitaError(Exception):
+    """Something the user can mend. `message` says what is wrong, `hint` says what to do."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+class ConfigError(LlamitaError):
+    """A model or training setting has a value that cannot be."""
+
+
+class CheckpointError(LlamitaError):
+    """A checkpoint is missing, damaged, or of a kind that cannot be read."""
+
+
+class DataError(LlamitaError):
+    """Input text or token data is missing, damaged, or does not fit."""
+
+
+class TokenizerError(LlamitaError):
+    """A tokenizer is missing, damaged, or cannot do what was asked."""
+
+
+class TrainingError(LlamitaError):
+    """A training run cannot start, resume or go on."""
+
+
+class GenerationError(LlamitaError):
+    """A generation request cannot be served."""
+
+
+class MissingExtraError(LlamitaError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"this needs the package {package!r}, which is not installed.",
+            hint=f"Install it with: pip install 'llamita[{extra}]'",
+        )
+
+
+class CheckFailed(LlamitaError):
+    """A check ran to its end and its answer is no."""
+
+    exit_code = 1
+
+
+class Interrupted(LlamitaError):
+    """Stopped by Ctrl-C, with everything worth keeping saved."""
+
+    exit_code = 130

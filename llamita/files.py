@@ -1,0 +1,111 @@
+"""Writing that never leaves half a file under its final name.
+
+Everything goes to a temporary name beside the target, is flushed to the disk, and is renamed at
+the end. A killed process or a full disk leaves the old file or none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from llamita.errors import DataError, LlamitaError
+
+
+def fsync_path(path: Path) -> None:
+    """Flush a file or a directory entry to the disk (directories: where the system allows it)."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        if not path.is_dir():
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def atomic_write_bytes(path: Path, data: bytes) -> None:
+    """Write `data` to `path`, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8 to `path`, whole or not at all."""
+    atomic_write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON to `path`, whole or not at all."""
+    atomic_write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path, error: type[LlamitaError] = DataError) -> Any:
+    """Parse a JSON file; a missing or broken one raises `error` naming the file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise error(f"there is no file {path}.") from None
+    except (OSError, ValueError, RecursionError) as cause:
+        raise error(f"cannot read {path} as JSON: {cause}.") from cause
+
+
+@contextlib.contextmanager
+def replace_directory(final: Path) -> Iterator[Path]:
+    """Yield a temporary sibling directory that becomes `final` when the block ends well.
+
+    An existing `final` is swapped out and removed only after the new one is in place. When the
+    block raises, the temporary directory is removed and `final` stays as it was.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".tmp", dir=final.parent))
+    try:
+        temporary.chmod(0o777 & ~_umask())
+        yield temporary
+        for path in temporary.rglob("*"):
+            fsync_path(path)
+        fsync_path(temporary)
+        if final.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".old", dir=final.parent))
+            final.replace(old / "replaced")
+            temporary.replace(final)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            temporary.replace(final)
+        fsync_path(final.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def sha256_file(path: Path) -> str:
+    """The SHA-256 of a file's bytes, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while chunk := handle.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
