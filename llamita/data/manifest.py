@@ -1,0 +1,144 @@
+"""`manifest.json` of a DATA directory: what made it, from what, and what is in it.
+
+It is written last, so a directory without one is known to be incomplete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
+
+from llamita.errors import DataError
+from llamita.files import read_json, write_json
+from llamita.text.pipeline import StageCounts
+
+MANIFEST_NAME = "manifest.json"
+MAX_UINT16_VOCABULARY = 1 << 16
+
+Split = Literal["train", "val"]
+DType = Literal["uint16", "uint32"]
+
+
+class Source(BaseModel):
+    """A file that was read, as it lies on the disk."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class SplitCounts(BaseModel):
+    """What one split holds. `bytes` is UTF-8 text; `tokens` counts the separators as well."""
+
+    documents: int = 0
+    bytes: int = 0
+    tokens: int = 0
+
+
+class TokenizerInfo(BaseModel):
+    kind: str
+    vocab_size: int
+    fingerprint: str
+
+
+class Shard(BaseModel):
+    """One file of tokens: raw little-endian integers, no header."""
+
+    file: str
+    split: Split
+    tokens: int
+    sha256: str
+
+
+class Settings(BaseModel):
+    """What `prepare` was asked to do; the same sources and settings give the same data."""
+
+    tokenizer: str
+    val_fraction: float
+    field: str
+    encoding: str
+    max_document_chars: int
+
+
+class Manifest(BaseModel):
+    """The whole manifest. Unknown keys are ignored, so later versions may add some."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: Literal["data"] = "data"
+    llamita_version: str
+    settings: Settings
+    sources: list[Source]
+    skipped_files: dict[str, int] = {}
+    empty_files: int = 0
+    cut_documents: int = 0
+    replaced_surrogates: int = 0
+    stages: list[StageCounts]
+    train: SplitCounts
+    val: SplitCounts
+    held_out: list[str] = []
+    tokenizer: TokenizerInfo
+    dtype: DType
+    separator_id: int
+    shards: list[Shard]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def bytes_per_token(self) -> float:
+        """UTF-8 bytes that one token of text stands for, separators not counted."""
+        splits = [split for split in (self.train, self.val) if split.tokens]
+        tokens = sum(split.tokens - split.documents - 1 for split in splits)
+        return sum(split.bytes for split in splits) / max(tokens, 1)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def fingerprint(self) -> str:
+        """The identity of the data as training sees it: equal tokens, equal fingerprint."""
+        content = {
+            "tokenizer": self.tokenizer.fingerprint,
+            "dtype": self.dtype,
+            "separator_id": self.separator_id,
+            "shards": [[shard.split, shard.tokens, shard.sha256] for shard in self.shards],
+        }
+        return "sha256:" + hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    def counts(self, split: Split) -> SplitCounts:
+        return self.train if split == "train" else self.val
+
+    def save(self, directory: Path) -> None:
+        write_json(directory / MANIFEST_NAME, self.model_dump(mode="json"))
+
+    @classmethod
+    def load(cls, directory: Path) -> Manifest:
+        """Read the manifest of a DATA directory.
+
+        Raises:
+            DataError: there is none, or it is not the manifest of prepared data.
+        """
+        path = directory / MANIFEST_NAME
+        hint = "Make the data with: llamita prepare TEXT… -o DATA"
+        if not directory.is_dir():
+            raise DataError(f"there is no data directory {directory.as_posix()}.", hint=hint)
+        if not path.is_file():
+            raise DataError(
+                f"{directory.as_posix()} has no {MANIFEST_NAME}, so it is no (whole) data.",
+                hint=hint,
+            )
+        try:
+            return cls.model_validate(read_json(path))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise DataError(
+                f"{path.as_posix()} is not the manifest of data: {place}: {first['msg']}.",
+                hint=hint,
+            ) from None
+
+
+def dtype_for(vocab_size: int) -> DType:
+    """The smallest of the two dtypes that holds every id below `vocab_size`."""
+    return "uint16" if vocab_size <= MAX_UINT16_VOCABULARY else "uint32"
