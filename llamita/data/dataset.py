@@ -53,7 +53,12 @@ class TokenDataset:
                 f"{dtype_for(manifest.tokenizer.vocab_size)}: its manifest was changed.",
                 hint="Prepare the data again.",
             )
-        _check_shards(data_dir, split, manifest)
+        if manifest.counts(split).tokens == 0:
+            raise DataError(
+                f"{data_dir.as_posix()} has no {split} split.",
+                hint="Prepare the text again with a --val-fraction between 0 and 1.",
+            )
+        check_shards(data_dir, manifest)
         return cls(data_dir, split, manifest)
 
     def read(self, start: int, length: int) -> npt.NDArray[np.int64]:
@@ -94,15 +99,10 @@ class TokenDataset:
         return count
 
 
-def _check_shards(data_dir: Path, split: Split, manifest: Manifest) -> None:
-    shards = [shard for shard in manifest.shards if shard.split == split]
-    if not shards:
-        raise DataError(
-            f"{data_dir.as_posix()} has no {split} split.",
-            hint="Prepare the text again with a --val-fraction between 0 and 1.",
-        )
+def check_shards(data_dir: Path, manifest: Manifest) -> None:
+    """Raise DataError unless every shard is there with the size that the manifest says."""
     item_size = np.dtype(manifest.dtype).itemsize
-    for shard in shards:
+    for shard in manifest.shards:
         path = data_dir / shard.file
         if not path.is_file():
             raise DataError(f"the shard {path.as_posix()} is missing.", hint="Prepare it again.")

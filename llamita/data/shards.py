@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from llamita.data.manifest import Shard, Split, dtype_for
+from llamita.data.manifest import Shard, Split, SplitCounts, dtype_for
 from llamita.errors import DataError
 
 SHARD_TOKENS = 1 << 28
@@ -47,7 +47,7 @@ class ShardWriter:
         self.separator_id = separator_id
         self.shard_tokens = shard_tokens
         self.dtype = dtype_for(vocab_size)
-        self.tokens = 0
+        self.counts = SplitCounts()
         self.shards: list[Shard] = []
         self._file: BinaryIO | None = None
         self._hash = hashlib.sha256()
@@ -64,13 +64,15 @@ class ShardWriter:
     ) -> None:
         self._finish_shard()
 
-    def write_document(self, token_ids: Sequence[int] | npt.NDArray[np.integer]) -> None:
-        """Append one document and its separator.
+    def write_document(
+        self, token_ids: Sequence[int] | npt.NDArray[np.integer], text_bytes: int
+    ) -> None:
+        """Append one document and its separator; `text_bytes` of UTF-8 became `token_ids`.
 
         Raises:
             DataError: an id is outside the vocabulary (it would wrap around in the file).
         """
-        first = [self.separator_id] if self.tokens == 0 else []
+        first = [self.separator_id] if self.counts.tokens == 0 else []
         ids = np.concatenate(
             [np.asarray(part, dtype=np.int64) for part in (first, token_ids, [self.separator_id])]
         )
@@ -78,9 +80,11 @@ class ShardWriter:
             wrong = ids[(ids < 0) | (ids >= self.vocab_size)][0]
             raise DataError(f"token id {wrong} is outside the vocabulary of {self.vocab_size}.")
         self._append(ids.astype(np.dtype(self.dtype).newbyteorder("<")))
+        self.counts.documents += 1
+        self.counts.bytes += text_bytes
 
     def _append(self, ids: npt.NDArray[np.unsignedinteger]) -> None:
-        self.tokens += len(ids)
+        self.counts.tokens += len(ids)
         while len(ids):
             if self._file is None:
                 self._file = (self.directory / self._name()).open("wb")
