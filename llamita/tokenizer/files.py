@@ -1,0 +1,60 @@
+"""The files a tokenizer consists of on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from llamita.files import atomic_write_bytes
+
+TOKENIZER_JSON = "tokenizer.json"
+TOKENIZER_MODEL = "tokenizer.model"
+SIDE_FILES = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "vocab.json",
+    "merges.txt",
+    TOKENIZER_MODEL,
+)
+
+
+def read_side_files(directory: Path) -> dict[str, bytes]:
+    """The files beside a tokenizer.json that belong to it, by name."""
+    return {
+        name: (directory / name).read_bytes() for name in SIDE_FILES if (directory / name).is_file()
+    }
+
+
+def write_tokenizer_files(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files, and remove those that an earlier tokenizer left in `directory`."""
+    for name, data in files.items():
+        atomic_write_bytes(directory / name, data)
+    for name in (TOKENIZER_JSON, *SIDE_FILES):
+        if name not in files:
+            (directory / name).unlink(missing_ok=True)
+
+
+def tokenizer_config(
+    *,
+    bos_token: str | None,
+    eos_token: str | None,
+    pad_token: str | None = None,
+    unk_token: str | None = None,
+    add_bos: bool,
+) -> bytes:
+    """A tokenizer_config.json that has AutoTokenizer take the tokenizer.json as it is."""
+    config: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": bos_token,
+        "eos_token": eos_token,
+        "pad_token": pad_token,
+        "unk_token": unk_token,
+        "add_bos_token": add_bos,
+        "clean_up_tokenization_spaces": False,
+    }
+    return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,169 @@
+"""Tokenizers defined by a `tokenizer.json`, run by the `tokenizers` library.
+
+One class serves every such file: byte-level BPE (GPT-2, Llama 3, Qwen), BPE with byte fallback
+(Llama 2, Mistral, characters) and unigram. For text without control tokens the ids are those of
+`transformers.AutoTokenizer`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
+
+from llamita.errors import TokenizerError
+from llamita.tokenizer.base import Tokenizer, check_unicode
+from llamita.tokenizer.definition import for_text, read_pipeline
+from llamita.tokenizer.files import write_tokenizer_files
+from llamita.tokenizer.special import find_role
+from llamita.tokenizer.surface import (
+    BYTE_CHARACTERS,
+    BYTE_TOKENS,
+    byte_level_bytes,
+    piece_bytes,
+)
+
+
+class HFTokenizer(Tokenizer):
+    """A tokenizer over the text of a tokenizer.json.
+
+    `files` are the other files of the tokenizer by name (`tokenizer_config.json`, chat templates,
+    `tokenizer.model`): they give the special tokens and are saved again unchanged. `path` names
+    the source in errors.
+    """
+
+    def __init__(
+        self,
+        tokenizer_json: str,
+        files: Mapping[str, bytes] | None = None,
+        *,
+        generation: Mapping[str, Any] | None = None,
+        path: Path = Path("tokenizer.json"),
+    ) -> None:
+        self._json = tokenizer_json
+        self._files = dict(files or {})
+        definition = self._parse(path)
+        pipeline = read_pipeline(definition, path)
+        self._backend = self._build_backend(definition, path)
+        self._pipeline = pipeline
+        self._tokens = {token_id: token for token, token_id in pipeline.vocabulary.items()}
+        self.kind = pipeline.kind
+        self.lossy = pipeline.lossy
+        self.strips_leading_space = pipeline.strips_leading_space
+        self.vocab_size = max(self._tokens, default=-1) + 1
+        self.special_tokens = dict(pipeline.special_tokens)
+        self.bos_prefix, self.eos_suffix = self._template()
+        self._read_roles(generation or {}, path)
+        self._unknown_id = _unknown_id(definition["model"], pipeline.vocabulary)
+        falls_back = pipeline.byte_level or definition["model"].get("byte_fallback")
+        self._never_from_text = set(self.special_tokens.values())
+        if not falls_back:
+            self._never_from_text.discard(self._unknown_id)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        check_unicode(texts)
+        if len(texts) == 1:
+            encodings = [self._backend.encode(texts[0], add_special_tokens=False)]
+        else:
+            encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [self._without_control(encoding.ids) for encoding in encodings]
+
+    def save(self, directory: Path) -> None:
+        files = {"tokenizer.json": self._json.encode(), **self._files}
+        write_tokenizer_files(directory, files)
+
+    def _definition(self) -> dict[str, Any]:
+        definition: dict[str, Any] = json.loads(self._json)
+        return definition
+
+    def _token_surface(self, token_id: int) -> bytes:
+        token = self._tokens.get(token_id, "")
+        if not self._pipeline.byte_level:
+            return piece_bytes(token, space_mark=self._pipeline.space_mark)
+        if token_id in self._pipeline.plain_added_ids:
+            return token.encode()
+        return byte_level_bytes(token)
+
+    def _without_control(self, ids: list[int]) -> list[int]:
+        """Spell out control tokens that the model itself matched as pieces of text.
+
+        Control tokens are not searched in text, but a unigram model has them in its vocabulary
+        like any other piece.
+        """
+        if self._never_from_text.isdisjoint(ids):
+            return ids
+        spelled: list[int] = []
+        for token_id in ids:
+            if token_id in self._never_from_text:
+                spelled += self._spell(self._tokens[token_id])
+            else:
+                spelled.append(token_id)
+        return spelled
+
+    def _spell(self, text: str) -> list[int]:
+        """The ids of `text` byte by byte, or by characters where the bytes have no tokens."""
+        vocabulary = self._pipeline.vocabulary
+        units = BYTE_CHARACTERS if self._pipeline.byte_level else BYTE_TOKENS
+        ids = [vocabulary.get(units[byte]) for byte in text.encode()]
+        if None in ids:
+            ids = [vocabulary.get(character, self._unknown_id) for character in text]
+        return [token_id for token_id in ids if token_id is not None]
+
+    def _template(self) -> tuple[list[int], list[int]]:
+        """What the post-processor puts in front of and behind a text."""
+        plain = self._backend.encode("a", add_special_tokens=False).ids
+        framed = self._backend.encode("a", add_special_tokens=True).ids
+        for start in range(len(framed) - len(plain) + 1):
+            if framed[start : start + len(plain)] == plain:
+                return framed[:start], framed[start + len(plain) :]
+        return [], []
+
+    def _read_roles(self, generation: Mapping[str, Any], path: Path) -> None:
+        sources = [
+            self._read_side_file(name, path)
+            for name in ("tokenizer_config.json", "special_tokens_map.json")
+        ]
+        token_to_id = self._pipeline.vocabulary.get
+        self.bos_token_id = find_role("bos", sources, generation, token_to_id)
+        self.eos_token_id = find_role("eos", sources, generation, token_to_id)
+        self.pad_token_id = find_role("pad", sources, generation, token_to_id)
+        for token_id in (self.bos_token_id, self.eos_token_id):
+            if token_id in self._tokens:
+                self.special_tokens.setdefault(self._tokens[token_id], token_id)
+
+    def _read_side_file(self, name: str, path: Path) -> Mapping[str, Any]:
+        if name not in self._files:
+            return {}
+        try:
+            content = json.loads(self._files[name])
+        except ValueError as error:
+            raise TokenizerError(f"cannot read {path.parent / name} as JSON: {error}.") from error
+        if not isinstance(content, dict):
+            raise TokenizerError(f"{path.parent / name} holds no JSON object.")
+        return content
+
+    def _parse(self, path: Path) -> dict[str, Any]:
+        try:
+            return self._definition()
+        except (ValueError, RecursionError) as error:
+            raise TokenizerError(f"cannot read {path} as JSON: {error}.") from error
+
+    @staticmethod
+    def _build_backend(definition: dict[str, Any], path: Path) -> Backend:
+        try:
+            backend = Backend.from_str(json.dumps(for_text(definition)))
+        except Exception as error:  # the library raises bare Exception
+            raise TokenizerError(f"{path} is a damaged tokenizer.json: {error}.") from error
+        backend.encode_special_tokens = True
+        return backend
+
+
+def _unknown_id(model: dict[str, Any], vocabulary: dict[str, int]) -> int | None:
+    """The id for what the vocabulary lacks: unigram models give the id, others the token."""
+    if "unk_id" in model:
+        unknown: int | None = model["unk_id"]
+        return unknown
+    return vocabulary.get(model.get("unk_token") or "")
