@@ -42,8 +42,13 @@ def _cut_position(buffer: str, start: int, end: int) -> int:
         end -= 1
     middle = start + (end - start) // 2
     for breaks in (BLANK_LINES, LINE_ENDS):
-        found = ((buffer.rfind(mark, middle, end), len(mark)) for mark in breaks)
-        position = max((at + size for at, size in found if at >= 0), default=0)
-        if position:
+        position = max(_end_of_last(mark, buffer, start, end) for mark in breaks)
+        if position > middle:
             return position
     return end
+
+
+def _end_of_last(mark: str, buffer: str, start: int, end: int) -> int:
+    """The position after the last `mark` in `buffer[start:end]`, or -1."""
+    found = buffer.rfind(mark, start, end)
+    return found + len(mark) if found >= 0 else -1
