@@ -1,0 +1,206 @@
+"""What every format is read into, and how it becomes a model.
+
+A `Checkpoint` holds tensors under HuggingFace's names, as they lie on disk (memory-mapped where the
+format allows it). `match_state_dict` is the border: past it, names and shapes are exactly the
+model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from llamita.config import ModelConfig
+from llamita.errors import CheckpointError
+from llamita.model.rope import RotaryEmbedding
+from llamita.model.transformer import Transformer
+
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+WRAPPERS = frozenset(
+    {
+        "_orig_mod",  # torch.compile
+        "module",  # DistributedDataParallel
+        "_fsdp_wrapped_module",
+        "_checkpoint_wrapped_module",  # activation checkpointing
+    }
+)
+"""Path components that training wrappers put into parameter names."""
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_ROTARY_BUFFER = "rotary_emb.inv_freq"
+_MOST_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model on disk, read: its description and its tensors, names and shapes checked.
+
+    Attributes:
+        state_dict: HuggingFace names; a tied model has no `lm_head.weight`.
+        directory: where it was read from.
+        generation: `generation_config.json`, empty where there is none.
+        format: which format it was, "huggingface" for one.
+    """
+
+    config: ModelConfig
+    state_dict: dict[str, Tensor]
+    directory: Path
+    generation: dict[str, Any] = field(default_factory=dict)
+    format: str = "huggingface"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The one dtype that holds every tensor without loss."""
+        return reduce(torch.promote_types, {tensor.dtype for tensor in self.state_dict.values()})
+
+
+def build_model(
+    checkpoint: Checkpoint,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+) -> Transformer:
+    """The checkpoint's model, in evaluation mode.
+
+    The tensors become the parameters themselves: where neither `dtype` nor `device` asks for
+    another form they stay memory-mapped (privately: training on them leaves the file alone), so
+    that loading takes no second copy.
+
+    Args:
+        dtype: of the parameters; left out, the checkpoint's own.
+    """
+    dtype = dtype or checkpoint.dtype
+    with torch.device("meta"):
+        model = Transformer(checkpoint.config)
+    for name, tensor in checkpoint.state_dict.items():
+        owner, _, leaf = name.rpartition(".")
+        parameter = torch.nn.Parameter(tensor.to(device=device, dtype=dtype))
+        setattr(model.get_submodule(owner), leaf, parameter)
+    if checkpoint.config.tie_word_embeddings:
+        model.lm_head.weight = model.model.embed_tokens.weight
+    return model.eval()
+
+
+def strip_wrappers(name: str) -> str:
+    """A parameter's name without what compiling or distributing put into it."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def match_state_dict(
+    config: ModelConfig, tensors: Mapping[str, Tensor], source: Path
+) -> dict[str, Tensor]:
+    """The tensors under exactly the model's names, or an error that lists what does not fit.
+
+    Rotary buffers that equal what the config gives are dropped. A tied model's `lm_head.weight`
+    must equal the embedding (or stand in for a missing one) and is dropped.
+
+    Raises:
+        CheckpointError: names, shapes or dtypes are not those of the model.
+    """
+    state_dict: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        plain = strip_wrappers(name)
+        if plain in state_dict:
+            raise CheckpointError(f"{source} holds {plain} twice, once as {name}.")
+        state_dict[plain] = tensor
+    with torch.device("meta"):
+        expected = {name: t.shape for name, t in Transformer(config).state_dict().items()}
+    _drop_rotary_buffers(config, state_dict, source)
+    if config.tie_word_embeddings:
+        _untie(state_dict, source)
+        del expected[HEAD]
+    elif HEAD not in state_dict and EMBEDDING in state_dict:
+        raise CheckpointError(
+            f"{source} holds no {HEAD}, and tie_word_embeddings is false.",
+            hint="If the head is the embedding, pass --override tie_word_embeddings=true.",
+        )
+    _check_names(expected, state_dict, source)
+    _check_shapes_and_dtypes(expected, state_dict, source)
+    return {name: state_dict[name] for name in expected}
+
+
+def _drop_rotary_buffers(config: ModelConfig, tensors: dict[str, Tensor], source: Path) -> None:
+    names = [name for name in tensors if name.endswith(_ROTARY_BUFFER)]
+    if not names:
+        return
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
+    plain = 1.0 / config.rope_theta**exponents
+    scaled = RotaryEmbedding(config).inverse_frequencies
+    for name in names:
+        buffer = tensors.pop(name)
+        same = any(
+            buffer.shape == known.shape
+            # Half-precision checkpoints hold rounded buffers.
+            and torch.allclose(buffer.double(), known.double(), rtol=1e-2, atol=0)
+            for known in (plain, scaled)
+        )
+        if not same:
+            raise CheckpointError(
+                f"{source} holds rotary frequencies in {name} that config.json does not give "
+                f"(rope_theta {config.rope_theta:g}, head_dim {config.head_dim}).",
+                hint="Set the right ones with --override rope_theta=VALUE.",
+            )
+
+
+def _untie(tensors: dict[str, Tensor], source: Path) -> None:
+    head = tensors.pop(HEAD, None)
+    if head is None:
+        return
+    embedding = tensors.setdefault(EMBEDDING, head)
+    if embedding.shape != head.shape or not torch.equal(embedding, head):
+        raise CheckpointError(
+            f"{source} holds an {HEAD} that differs from {EMBEDDING}, "
+            "although tie_word_embeddings is true: one of the two is stale.",
+            hint="To keep both as they are, pass --override tie_word_embeddings=false.",
+        )
+
+
+def _check_names(expected: Mapping[str, Any], found: Mapping[str, Any], source: Path) -> None:
+    missing = sorted(expected.keys() - found.keys())
+    unexpected = sorted(found.keys() - expected.keys())
+    if missing or unexpected:
+        parts = [
+            f"{len(names)} {kind}: {listing(names)}"
+            for kind, names in (("missing", missing), ("unexpected", unexpected))
+            if names
+        ]
+        raise CheckpointError(
+            f"the tensors in {source} are not those that config.json asks for. {'; '.join(parts)}."
+        )
+
+
+def _check_shapes_and_dtypes(
+    expected: Mapping[str, torch.Size], found: Mapping[str, Tensor], source: Path
+) -> None:
+    wrong = [
+        f"{name} is {list(found[name].shape)}, not {list(shape)}"
+        for name, shape in expected.items()
+        if found[name].shape != shape
+    ]
+    if wrong:
+        raise CheckpointError(
+            f"tensors in {source} have other shapes than config.json gives: {listing(wrong)}."
+        )
+    foreign = [
+        f"{name} is {str(found[name].dtype).removeprefix('torch.')}"
+        for name in expected
+        if found[name].dtype not in DTYPES
+    ]
+    if foreign:
+        raise CheckpointError(
+            f"{source} holds tensors that are no plain floating-point numbers: {listing(foreign)}.",
+            hint="Quantized HuggingFace checkpoints are not read; take the unquantized one.",
+        )
+
+
+def listing(names: Iterable[str]) -> str:
+    """Up to ten names, and how many more there are."""
+    names = list(names)
+    more = len(names) - _MOST_SHOWN
+    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")

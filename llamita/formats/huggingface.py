@@ -1,0 +1,145 @@
+"""The native format: a HuggingFace model directory.
+
+`config.json`, `model.safetensors` (whole or in shards), `generation_config.json` and the
+tokenizer's files. What is saved here, `transformers` reads without a conversion step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from llamita.config import ModelConfig
+from llamita.errors import CheckpointError
+from llamita.files import read_json, replace_directory, write_json
+from llamita.formats.checkpoint import HEAD, Checkpoint, match_state_dict, strip_wrappers
+from llamita.formats.config_read import parse_config
+from llamita.formats.config_write import config_to_json
+from llamita.formats.safetensors_file import (
+    INDEX,
+    SINGLE,
+    read_safetensors,
+    read_sharded,
+    write_safetensors,
+)
+from llamita.formats.torch_file import read_torch_state_dict
+from llamita.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    from llamita.tokenizer.base import Tokenizer
+
+CONFIG = "config.json"
+GENERATION_CONFIG = "generation_config.json"
+TORCH_SINGLE, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+
+
+def read_model_directory(directory: Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
+    """Read a model directory; the tensors stay memory-mapped.
+
+    Raises:
+        CheckpointError, ConfigError: something is missing, damaged, or does not fit together.
+    """
+    config, generation = read_model_config(directory, overrides)
+    tensors = match_state_dict(config, _read_tensors(directory), directory)
+    return Checkpoint(config, tensors, directory, generation)
+
+
+def read_model_config(
+    directory: Path, overrides: Mapping[str, Any] | None = None
+) -> tuple[ModelConfig, dict[str, Any]]:
+    """A model directory's `ModelConfig` and its `generation_config.json` ({} if there is none)."""
+    raw = _read_object(directory / CONFIG)
+    path = directory / GENERATION_CONFIG
+    generation = _read_object(path) if path.exists() else {}
+    return parse_config(raw, overrides, generation), generation
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    content = read_json(path, CheckpointError)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} holds no JSON object.")
+    return content
+
+
+def _read_tensors(directory: Path) -> dict[str, Tensor]:
+    """Safetensors before pickles, one file before shards: the order of HuggingFace's loader."""
+    if (directory / SINGLE).exists():
+        return read_safetensors(directory / SINGLE)
+    if (directory / INDEX).exists():
+        return read_sharded(directory / INDEX)
+    if (directory / TORCH_SINGLE).exists():
+        return read_torch_state_dict(directory / TORCH_SINGLE)
+    if (directory / TORCH_INDEX).exists():
+        return read_sharded(directory / TORCH_INDEX, read_torch_state_dict)
+    raise CheckpointError(
+        f"{directory} has a {CONFIG} but no weights.",
+        hint=f"Weights are in {SINGLE}, or in shards beside {INDEX}.",
+    )
+
+
+def save_model_directory(
+    model: Transformer,
+    directory: Path,
+    tokenizer: Tokenizer | None = None,
+    dtype: torch.dtype | None = None,
+    generation: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model directory, whole or not at all; an older one there is replaced.
+
+    Args:
+        dtype: of the weights on disk; left out, the model's own.
+        generation: further settings for `generation_config.json`; the model's token ids win.
+
+    Raises:
+        ConfigError: no HuggingFace architecture expresses the model.
+        CheckpointError: `directory` holds something else than a model.
+    """
+    directory = Path(directory)
+    config = model.config
+    tensors = _tensors_to_save(model, dtype)
+    stored = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
+    content = config_to_json(config, dtype=stored.pop() if len(stored) == 1 else "float32")
+    check_replaceable(directory)
+    with replace_directory(directory) as temporary:
+        write_safetensors(tensors, temporary)
+        if tokenizer is not None:
+            tokenizer.save(temporary)
+        write_json(temporary / GENERATION_CONFIG, _generation_content(content, generation))
+        write_json(temporary / CONFIG, content)
+
+
+def check_replaceable(directory: Path) -> None:
+    """Refuse to replace anything but a model directory (a folder with other things in it is lost).
+
+    Raises:
+        CheckpointError: `directory` is a file, or a folder that is not empty and no model.
+    """
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise CheckpointError(f"{directory} is a file; a model is saved as a directory.")
+    entries = list(directory.iterdir())
+    has_folders = any(entry.is_dir() for entry in entries)
+    if entries and (has_folders or not (directory / CONFIG).exists()):
+        raise CheckpointError(
+            f"{directory} exists and holds other things than a model; saving would replace it.",
+            hint="Name a new directory.",
+        )
+
+
+def _tensors_to_save(model: Transformer, dtype: torch.dtype | None) -> dict[str, Tensor]:
+    tensors = {strip_wrappers(name): tensor for name, tensor in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        del tensors[HEAD]
+    return {name: tensor.detach().to(dtype or tensor.dtype) for name, tensor in tensors.items()}
+
+
+def _generation_content(
+    config: Mapping[str, Any], generation: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    ids = {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    return {**(generation or {}), **{key: value for key, value in ids.items() if value is not None}}
