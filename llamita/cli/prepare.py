@@ -35,6 +35,9 @@ def command(
     max_document_chars: Annotated[
         int, typer.Option(help="Cut longer documents at blank lines.")
     ] = MAX_DOCUMENT_CHARS,
+    seed: Annotated[
+        int, typer.Option(help="Of the sample of a large text that the tokenizer is trained on.")
+    ] = 0,
     force: Annotated[bool, typer.Option(help="Replace other data at DATA.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
@@ -48,6 +51,7 @@ def command(
             field=field,
             encoding=encoding,
             max_document_chars=max_document_chars,
+            seed=seed,
             force=force,
             reporter=bars,
         )

@@ -62,6 +62,7 @@ class Settings(BaseModel):
     field: str
     encoding: str
     max_document_chars: int
+    seed: int
 
 
 class Manifest(BaseModel):

@@ -1,0 +1,45 @@
+"""Which documents are held out for validation: decided by a hash of the text alone.
+
+So a document is on the same side whatever the order, the seed or the rest of the corpus, and the
+same text under two names is never on both sides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from llamita.errors import DataError
+from llamita.text.documents import Document
+
+
+def is_held_out(text: str, val_fraction: float) -> bool:
+    """Whether a (cleaned) text belongs to `val`: true for about `val_fraction` of all texts."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64 < val_fraction
+
+
+def require_both_sides(documents: Iterable[Document], val_fraction: float) -> None:
+    """Read until there is a document on each side of the split (on the training side alone when
+    nothing is to be held out).
+
+    Raises:
+        DataError: there is none on one side; the message has the number of documents.
+    """
+    missing = {True, False} if val_fraction > 0 else {False}
+    count = 0
+    for document in documents:
+        count += 1
+        missing.discard(is_held_out(document.text, val_fraction))
+        if not missing:
+            return
+    if count == 0:
+        raise DataError("no document is left after cleaning: the text is all whitespace.")
+    side = "training" if True in missing else "held-out"
+    found = "the only document falls" if count == 1 else f"all {count:,} documents fall"
+    raise DataError(
+        f"{found} on the {side} side of the split (--val-fraction {val_fraction:g}, by a hash of "
+        "each document).",
+        hint="Give more documents, or cut long ones at blank lines with --max-document-chars "
+        "20000, or change --val-fraction (0 holds nothing out).",
+    )

@@ -1,0 +1,237 @@
+"""From text files to a DATA directory: tokenizer, token shards, held-out text, manifest.
+
+The text is streamed twice: once to train the tokenizer on the training documents (not when a
+finished tokenizer is given), once to tokenize. Everything is written beside the target and renamed
+at the end, so an interrupted run leaves nothing under the final name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import llamita
+from llamita.data.existing import refuse_other_content, same_data_at
+from llamita.data.held_out import is_held_out, require_both_sides
+from llamita.data.manifest import Manifest, Settings, Source, TokenizerInfo
+from llamita.data.shards import SHARD_TOKENS, ShardWriter
+from llamita.errors import DataError
+from llamita.files import replace_directory, sha256_file
+from llamita.text.clean import CLEANING
+from llamita.text.documents import MAX_DOCUMENT_CHARS, Document, ReadCounts, read_files
+from llamita.text.pipeline import Pipeline, StageCounts, utf8_length
+from llamita.text.sources import FoundFiles, describe_skipped, find_text_files
+from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.load import load_tokenizer
+from llamita.tokenizer.train import parse_spec, train_tokenizer
+
+VALIDATION_NAME = "validation.jsonl"
+# Tokenizers take about a hundred bytes of memory for each token at work.
+BATCH_BYTES = 4_000_000
+HELD_OUT_NAMES = 20
+
+
+class Reporter:
+    """Hears how `prepare` gets on; this one keeps it to itself."""
+
+    def progress(self, phase: str, bytes_done: int, bytes_total: int) -> None:
+        """So many bytes of the sources are done in this phase of the work."""
+
+    def say(self, text: str) -> None:
+        """Something worth a line to the user."""
+
+
+def prepare(
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    tokenizer: str = "bpe:8192",
+    val_fraction: float = 0.1,
+    field: str = "text",
+    encoding: str = "utf-8",
+    max_document_chars: int = MAX_DOCUMENT_CHARS,
+    seed: int = 0,
+    force: bool = False,
+    shard_tokens: int = SHARD_TOKENS,
+    reporter: Reporter | None = None,
+) -> Manifest:
+    """Make the DATA directory `out` from the text at `paths`.
+
+    When `out` was made from the same sources with the same settings, it is left as it is.
+
+    Args:
+        paths: files and folders, see `read_documents`.
+        out: written whole or not at all.
+        tokenizer: what to train ("bpe:8192", "spm:8192", "unigram:8192", "char"), or the path of
+            a finished tokenizer.
+        val_fraction: the share of documents to hold out for validation, 0 for none.
+        field, encoding, max_document_chars: see `read_documents`.
+        seed: of the sample that the tokenizer is trained on, when the text is too large for it.
+        force: replace another DATA directory at `out`.
+        shard_tokens: the most tokens in one shard file.
+        reporter: hears about the progress.
+
+    Raises:
+        DataError: the text cannot be read, one side of the split would be empty, or `out` holds
+            something else.
+        TokenizerError: the tokenizer cannot be trained or read.
+    """
+    if not 0 <= val_fraction < 1:
+        raise DataError(f"--val-fraction is {val_fraction:g}; it must be at least 0 and below 1.")
+    refuse_other_content(out)
+    finished = None if parse_spec(tokenizer) else _load_tokenizer(tokenizer)
+    settings = Settings(
+        tokenizer=tokenizer if finished is None else finished.fingerprint,
+        val_fraction=val_fraction,
+        field=field,
+        encoding=encoding,
+        max_document_chars=max_document_chars,
+        seed=seed,
+    )
+    reporter = reporter or Reporter()
+    corpus = _Corpus(paths, settings, reporter)
+    if corpus.found.skipped:
+        reporter.say(f"passed over, not text: {describe_skipped(corpus.found.skipped)}")
+    existing = same_data_at(out, corpus.sources, settings, force)
+    if existing is not None:
+        reporter.say(
+            f"already prepared: {out.as_posix()} was made from this text with these settings."
+        )
+        return existing
+    require_both_sides(_Pass(corpus).documents("holding out"), val_fraction)
+    used = finished or _train_tokenizer(corpus, tokenizer)
+    with replace_directory(out) as directory:
+        return _write_data(directory, corpus, used, shard_tokens)
+
+
+class _Corpus:
+    """The files of one `prepare`, which can be streamed through the stages more than once."""
+
+    def __init__(self, paths: Sequence[Path], settings: Settings, reporter: Reporter) -> None:
+        self.settings = settings
+        self.reporter = reporter
+        self.found: FoundFiles = find_text_files(paths)
+        self.total_bytes = sum(file.path.stat().st_size for file in self.found.files)
+        self.sources: list[Source] = []
+        done = 0
+        for file in self.found.files:
+            size, digest = file.path.stat().st_size, _hash(file.path)
+            self.sources.append(Source(path=str(file), bytes=size, sha256=digest))
+            done += size
+            reporter.progress("hashing", done, self.total_bytes)
+
+
+class _Pass:
+    """One reading of a corpus, with its counts."""
+
+    def __init__(self, corpus: _Corpus) -> None:
+        self.corpus = corpus
+        self.read = ReadCounts()
+        self.stages: list[StageCounts] = []
+
+    def documents(self, phase: str) -> Iterator[Document]:
+        """The cleaned documents, telling the progress as they are taken."""
+        settings = self.corpus.settings
+        raw = read_files(
+            self.corpus.found.files,
+            field=settings.field,
+            encoding=settings.encoding,
+            max_document_chars=settings.max_document_chars,
+            counts=self.read,
+        )
+        cleaned, self.stages = Pipeline(CLEANING).run(raw)
+        for document in cleaned:
+            self.corpus.reporter.progress(phase, self.read.bytes_read, self.corpus.total_bytes)
+            yield document
+
+
+def _hash(path: Path) -> str:
+    try:
+        return sha256_file(path)
+    except OSError as error:
+        raise DataError(f"cannot read {path.as_posix()}: {error.strerror or error}.") from error
+
+
+def _load_tokenizer(path: str) -> Tokenizer:
+    if not Path(path).exists():
+        raise DataError(
+            f"--tokenizer is {path!r}: no such file, and no kind to train.",
+            hint="Kinds: bpe:8192, spm:8192, unigram:8192 (any size), char.",
+        )
+    return load_tokenizer(Path(path))
+
+
+def _train_tokenizer(corpus: _Corpus, spec: str) -> Tokenizer:
+    val_fraction = corpus.settings.val_fraction
+    documents = _Pass(corpus).documents("tokenizer")
+    texts = (each.text for each in documents if not is_held_out(each.text, val_fraction))
+    seed, log = corpus.settings.seed, corpus.reporter.say
+    return train_tokenizer(texts, spec, seed=seed, log=log)
+
+
+def _write_data(
+    directory: Path, corpus: _Corpus, tokenizer: Tokenizer, shard_tokens: int
+) -> Manifest:
+    this_pass = _Pass(corpus)
+    vocab_size, separator_id = tokenizer.vocab_size, tokenizer.separator_id
+    with (
+        ShardWriter(directory, "train", vocab_size, separator_id, shard_tokens) as train,
+        ShardWriter(directory, "val", vocab_size, separator_id, shard_tokens) as val,
+        (directory / VALIDATION_NAME).open("w", encoding="utf-8") as validation,
+    ):
+        held_out: list[str] = []
+        for document, token_ids in _tokenized(this_pass.documents("tokenizing"), tokenizer):
+            held = is_held_out(document.text, corpus.settings.val_fraction)
+            writer = val if held else train
+            writer.write_document(token_ids, utf8_length(document.text))
+            if held:
+                validation.write(json.dumps(asdict(document), ensure_ascii=False) + "\n")
+                held_out = [*held_out, document.source][: HELD_OUT_NAMES + 1]
+    if not held_out:
+        (directory / VALIDATION_NAME).unlink()
+    tokenizer.save(directory)
+    manifest = Manifest(
+        llamita_version=llamita.__version__,
+        settings=corpus.settings,
+        sources=corpus.sources,
+        skipped_files=dict(corpus.found.skipped),
+        empty_files=this_pass.read.empty_files,
+        cut_documents=this_pass.read.cut_documents,
+        replaced_surrogates=this_pass.read.replaced_surrogates,
+        stages=this_pass.stages,
+        train=train.counts,
+        val=val.counts,
+        held_out=held_out if len(held_out) <= HELD_OUT_NAMES else [],
+        tokenizer=TokenizerInfo(
+            kind=tokenizer.kind, vocab_size=vocab_size, fingerprint=tokenizer.fingerprint
+        ),
+        dtype=train.dtype,
+        separator_id=separator_id,
+        shards=[*train.shards, *val.shards],
+    )
+    manifest.save(directory)
+    return manifest
+
+
+def _tokenized(
+    documents: Iterator[Document], tokenizer: Tokenizer
+) -> Iterator[tuple[Document, list[int]]]:
+    for batch in _batches(documents):
+        token_ids = tokenizer.encode_batch([document.text for document in batch])
+        yield from zip(batch, token_ids, strict=True)
+
+
+def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    """Lists of documents that hold `BATCH_BYTES` of text or a little more."""
+    batch: list[Document] = []
+    size = 0
+    for document in documents:
+        batch.append(document)
+        size += utf8_length(document.text)
+        if size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
