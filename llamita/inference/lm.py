@@ -1,0 +1,232 @@
+"""`llamita.LM`: a model with its tokenizer, for people who write Python.
+
+lm = llamita.load("path")
+lm.generate("Once upon", max_tokens=64, temperature=0).text
+for piece in lm.stream("Once upon"): ...
+lm.logits(input_ids); lm.loss(input_ids)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, overload
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from llamita.errors import GenerationError
+from llamita.inference.generate import TokenEvent, generate_events
+from llamita.inference.modes import Evaluating
+from llamita.inference.prompts import check_token_ids, read_prompts
+from llamita.inference.sampling import SamplingParams
+from llamita.inference.stopping import FinishReason
+from llamita.model.transformer import Transformer
+from llamita.tokenizer.base import Tokenizer
+
+Prompt: TypeAlias = "str | list[int] | tuple[int, ...] | Tensor"
+Prompts: TypeAlias = "list[str] | list[list[int]]"
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What one prompt gave.
+
+    text: the new text, without the prompt, the stop token or the stop string ("" where the model
+        has no tokenizer).
+    token_ids: the new tokens, without the prompt and the stop token. Where a stop string ended the
+        text they reach to the token that completed it.
+    finish_reason: "stop" (a stop token or stop string) or "length" (max_tokens, or context full).
+    stop_reason: the stop token's id or the stop string.
+    prompt_token_ids: what the model read, a BOS token included.
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason
+    stop_reason: int | str | None
+    prompt_token_ids: list[int]
+
+
+class LM:
+    """A language model ready for use. `tokenizer` is None where the checkpoint has none.
+
+    generation_config: the checkpoint's `generation_config.json`, for its stop tokens.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer | None = None,
+        generation_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.config = model.config
+        self.tokenizer = tokenizer
+        self.stop_token_ids = self._own_stop_token_ids(generation_config or {})
+        self._evaluating = Evaluating(model)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights are."""
+        return self.model.lm_head.weight.device
+
+    @torch.no_grad()
+    def logits(self, input_ids: Tensor | Sequence[Sequence[int]]) -> Tensor:
+        """Float32 logits [B, T, V] of each token's successor, for ids [B, T]."""
+        ids = self._input_ids(input_ids)
+        with self._evaluating:
+            logits: Tensor = self.model(ids)
+        return logits.float()
+
+    @torch.no_grad()
+    def loss(
+        self,
+        input_ids: Tensor | Sequence[Sequence[int]],
+        labels: Tensor | Sequence[Sequence[int]] | None = None,
+    ) -> Tensor:
+        """Mean cross-entropy in nats per labelled token, a float32 scalar.
+
+        labels [B, T] default to input_ids and stand at the place of the token they name (the shift
+        happens inside); -100 is not counted. 0 where nothing is labelled.
+        """
+        ids = self._input_ids(input_ids)
+        targets = ids if labels is None else self._labels(labels, ids.shape)
+        with self._evaluating:
+            logits: Tensor = self.model(ids)[:, :-1]
+        targets = targets[:, 1:].reshape(-1)
+        if not bool((targets != -100).any()):
+            return torch.zeros((), device=self.device)
+        return F.cross_entropy(logits.float().flatten(0, 1), targets)
+
+    @overload
+    def generate(self, prompt: Prompt, **settings: Any) -> Generation: ...
+    @overload
+    def generate(self, prompt: Prompts, **settings: Any) -> list[Generation]: ...
+    def generate(self, prompt: Prompt | Prompts, **settings: Any) -> Generation | list[Generation]:
+        """Continue a prompt, or a list of prompts as one batch.
+
+        A prompt is text, which gets the tokenizer's BOS if it has one, or token ids, taken as they
+        are. An empty one starts a document. The settings are the fields of `SamplingParams`. In a
+        batch every prompt gets what it would get alone with the same seed. A prompt that fills the
+        context gives no token and finishes with "length".
+
+        Raises:
+            GenerationError: a wrong setting or prompt, by name and value.
+        """
+        prompts, is_batch = self._prompts(prompt)
+        results = self._collect(prompts, self._events(prompts, settings))
+        return results if is_batch else results[0]
+
+    @overload
+    def stream(self, prompt: Prompt, **settings: Any) -> Iterator[str]: ...
+    @overload
+    def stream(self, prompt: Prompts, **settings: Any) -> Iterator[tuple[int, str]]: ...
+    def stream(
+        self, prompt: Prompt | Prompts, **settings: Any
+    ) -> Iterator[str] | Iterator[tuple[int, str]]:
+        """`generate` piece by piece, as soon as each is certain: the pieces joined are its `text`.
+
+        One prompt gives pieces; a list of prompts gives pairs (index of the prompt, piece).
+        """
+        prompts, is_batch = self._prompts(prompt)
+        if self.tokenizer is None:
+            raise GenerationError(
+                "this model has no tokenizer, so there is no text to stream.",
+                hint="`stream_events` and `generate` give token ids.",
+            )
+        events = (event for event in self._events(prompts, settings) if event.text)
+        if is_batch:
+            return ((event.row, event.text) for event in events)
+        return (event.text for event in events)
+
+    def stream_events(self, prompt: Prompt | Prompts, **settings: Any) -> Iterator[TokenEvent]:
+        """`generate` token by token, with ids and finish reasons."""
+        prompts, _ = self._prompts(prompt)
+        return self._events(prompts, settings)
+
+    def _prompts(self, prompt: object) -> tuple[list[list[int]], bool]:
+        return read_prompts(prompt, self.tokenizer, self.config)
+
+    def _events(
+        self, prompts: list[list[int]], settings: Mapping[str, Any]
+    ) -> Iterator[TokenEvent]:
+        params = SamplingParams.from_settings(settings)
+        if params.stop and self.tokenizer is None:
+            raise GenerationError(
+                f"stop is {params.stop!r}, but this model has no tokenizer to find text with.",
+                hint="Use stop_token_ids.",
+            )
+        stop_token_ids = params.stop_token_ids
+        if stop_token_ids is None:
+            stop_token_ids = self.stop_token_ids
+        check_token_ids(stop_token_ids, self.config.vocab_size, "stop_token_ids")
+        return generate_events(
+            self.model, prompts, params, stop_token_ids=stop_token_ids, tokenizer=self.tokenizer
+        )
+
+    @staticmethod
+    def _collect(prompts: list[list[int]], events: Iterator[TokenEvent]) -> list[Generation]:
+        texts: list[list[str]] = [[] for _ in prompts]
+        token_ids: list[list[int]] = [[] for _ in prompts]
+        results: dict[int, Generation] = {}
+        for event in events:
+            texts[event.row].append(event.text)
+            if event.token_id is not None:
+                token_ids[event.row].append(event.token_id)
+            if event.finish_reason is not None:
+                results[event.row] = Generation(
+                    text="".join(texts[event.row]),
+                    token_ids=token_ids[event.row],
+                    finish_reason=event.finish_reason,
+                    stop_reason=event.stop_reason,
+                    prompt_token_ids=prompts[event.row],
+                )
+        return [results[row] for row in range(len(prompts))]
+
+    def _own_stop_token_ids(self, generation_config: Mapping[str, Any]) -> tuple[int, ...]:
+        """Every id that the checkpoint calls an end: its configs' and its tokenizer's."""
+        named = generation_config.get("eos_token_id")
+        ids = list(named) if isinstance(named, list | tuple) else [named]
+        ids += self.config.eos_token_ids
+        if self.tokenizer is not None:
+            ids.append(self.tokenizer.eos_token_id)
+        return tuple(sorted({token_id for token_id in ids if token_id is not None}))
+
+    def _input_ids(self, input_ids: Tensor | Sequence[Sequence[int]]) -> Tensor:
+        ids = _matrix(input_ids, "input_ids")
+        if ids.shape[1] > self.config.max_position_embeddings:
+            raise GenerationError(
+                f"input_ids has {ids.shape[1]} tokens a row; the model's context holds "
+                f"{self.config.max_position_embeddings}."
+            )
+        wrong = ids[(ids < 0) | (ids >= self.config.vocab_size)]
+        check_token_ids(wrong[:1].tolist(), self.config.vocab_size, "input_ids")
+        return ids.to(self.device)
+
+    def _labels(self, labels: Tensor | Sequence[Sequence[int]], shape: torch.Size) -> Tensor:
+        targets = _matrix(labels, "labels")
+        if targets.shape != shape:
+            raise GenerationError(
+                f"labels has shape {list(targets.shape)}, input_ids has {list(shape)}.",
+                hint="They must have the same shape; the shift by one happens inside.",
+            )
+        wrong = targets[((targets < 0) & (targets != -100)) | (targets >= self.config.vocab_size)]
+        check_token_ids(wrong[:1].tolist(), self.config.vocab_size, "labels")
+        return targets.to(self.device)
+
+
+def _matrix(values: Tensor | Sequence[Sequence[int]], name: str) -> Tensor:
+    try:
+        matrix = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as cause:
+        raise GenerationError(f"{name} is no matrix of token ids: {cause}.") from cause
+    if matrix.numel() == 0:
+        raise GenerationError(f"{name} has shape {list(matrix.shape)}: there is nothing to read.")
+    if matrix.dim() != 2 or matrix.is_floating_point() or matrix.dtype == torch.bool:
+        raise GenerationError(
+            f"{name} has shape {list(matrix.shape)} and type {matrix.dtype}.",
+            hint=f"{name} must be token ids of shape [batch, time], whole numbers.",
+        )
+    return matrix.long()
