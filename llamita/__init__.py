@@ -2,13 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from llamita.inference.lm import LM
 
 __version__ = "0.1.0"
 __all__ = ["LM", "__version__", "load"]
+
+
+def load(
+    path: str | PathLike[str],
+    *,
+    backend: str = "auto",
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    override: Mapping[str, Any] | Iterable[str] | None = None,
+) -> LM:
+    """Load a model with its tokenizer, ready to use.
+
+    Args:
+        path: a HuggingFace model directory, or a training RUN (its latest model).
+        backend: "torch", or "auto", which is the same for now.
+        device: where the model runs; left out, a CUDA device if there is one, else the CPU.
+        dtype: of the weights, as "bfloat16" or `torch.bfloat16`; left out, float32 on the CPU,
+            where it is exact and never slow, and the checkpoint's own elsewhere.
+        override: settings that the checkpoint lacks or has wrong, as a dictionary or as
+            "key=value" strings.
+
+    Raises:
+        LlamitaError: there is no model, it is damaged, or an argument cannot be.
+    """
+    from pathlib import Path
+
+    from llamita.errors import ConfigError
+    from llamita.formats import build_model, load_checkpoint, parse_overrides
+    from llamita.inference.lm import LM
+    from llamita.model.placement import choose_device, parse_dtype
+    from llamita.tokenizer.files import has_tokenizer
+    from llamita.tokenizer.load import load_tokenizer
+
+    if backend not in ("auto", "torch"):
+        raise ConfigError(f"there is no backend {backend!r}; known are 'auto' and 'torch'.")
+    chosen_device = choose_device(device)
+    chosen_dtype = parse_dtype(dtype, default="float32" if chosen_device.type == "cpu" else None)
+    if override is not None and not isinstance(override, Mapping):
+        override = parse_overrides([override] if isinstance(override, str) else override)
+    checkpoint = load_checkpoint(Path(path), override)
+    tokenizer = (
+        load_tokenizer(checkpoint.directory) if has_tokenizer(checkpoint.directory) else None
+    )
+    model = build_model(checkpoint, chosen_device, chosen_dtype)
+    return LM(model, tokenizer, checkpoint.generation)
 
 
 def __getattr__(name: str) -> Any:

@@ -63,8 +63,7 @@ def parse_config(
     Args:
         raw: the file's top-level object.
         overrides: `ModelConfig` fields or keys of the file that win over it; null drops a key.
-        generation: `generation_config.json`, whose token ids win over the file's: they are what
-            generation stops at.
+        generation: `generation_config.json`; its token ids stand in for those the file lacks.
 
     Raises:
         ConfigError, CheckpointError: a key is missing, unknown, or says what cannot be honoured.
@@ -86,9 +85,9 @@ def parse_config(
     fields.update({key: keys[key] for key in family.keys & FIELD_NAMES if key in keys})
     if fields.get("pad_token_id") == -1:
         fields["pad_token_id"] = None
-    fields.update(
-        {key: generation[key] for key in TOKEN_ID_KEYS if generation.get(key) is not None}
-    )
+    for key in TOKEN_ID_KEYS:
+        if keys.get(key) is None and generation.get(key) is not None:
+            fields[key] = generation[key]
     context = fields["max_position_embeddings"]
     fields.update(rope_fields({**keys, "max_position_embeddings": context}))
     if "sliding_window" not in overrides:

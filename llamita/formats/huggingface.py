@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -29,12 +29,16 @@ from llamita.formats.safetensors_file import (
 from llamita.formats.torch_file import read_torch_state_dict
 from llamita.model.transformer import Transformer
 
-if TYPE_CHECKING:
-    from llamita.tokenizer.base import Tokenizer
-
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 TORCH_SINGLE, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+
+
+class SavesItself(Protocol):
+    """A tokenizer, as far as saving a model goes."""
+
+    def save(self, directory: Path) -> None:
+        """Write its files into `directory`."""
 
 
 def read_model_directory(directory: Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
@@ -84,7 +88,7 @@ def _read_tensors(directory: Path) -> dict[str, Tensor]:
 def save_model_directory(
     model: Transformer,
     directory: Path,
-    tokenizer: Tokenizer | None = None,
+    tokenizer: SavesItself | None = None,
     dtype: torch.dtype | None = None,
     generation: Mapping[str, Any] | None = None,
 ) -> None:
@@ -92,7 +96,8 @@ def save_model_directory(
 
     Args:
         dtype: of the weights on disk; left out, the model's own.
-        generation: further settings for `generation_config.json`; the model's token ids win.
+        generation: settings for `generation_config.json`, as read from another checkpoint; they
+            win over the model's own token ids.
 
     Raises:
         ConfigError: no HuggingFace architecture expresses the model.
@@ -142,4 +147,4 @@ def _generation_content(
     config: Mapping[str, Any], generation: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     ids = {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    return {**(generation or {}), **{key: value for key, value in ids.items() if value is not None}}
+    return {**{key: value for key, value in ids.items() if value is not None}, **(generation or {})}

@@ -58,3 +58,10 @@ def tokenizer_config(
         "clean_up_tokenization_spaces": False,
     }
     return (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def has_tokenizer(directory: Path) -> bool:
+    """Whether `directory` holds a tokenizer, readable here or not."""
+    return any(
+        (directory / name).is_file() for name in (TOKENIZER_JSON, TOKENIZER_MODEL, "merges.txt")
+    )
