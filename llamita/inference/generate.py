@@ -20,7 +20,7 @@ from torch import Tensor
 from llamita.errors import GenerationError
 from llamita.inference.modes import Evaluating
 from llamita.inference.sampling import NO_TOKEN, SamplingParams, UniformStream, choose
-from llamita.inference.stopping import FinishReason, StopStrings, token_limit
+from llamita.inference.stopping import FinishReason, StopStrings, context_length, token_limit
 from llamita.model.kv_cache import KVCache
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer
@@ -62,8 +62,8 @@ def generate_events(
     Raises:
         GenerationError: a prompt is longer than the context, or the logits are not numbers.
     """
-    context_length = model.config.max_position_embeddings
-    limits = [token_limit(len(prompt), params.max_tokens, context_length) for prompt in prompts]
+    context = context_length(model.config)
+    limits = [token_limit(len(prompt), params.max_tokens, context) for prompt in prompts]
     for first in range(0, len(prompts), _MAX_ROWS):
         rows = range(first, min(first + _MAX_ROWS, len(prompts)))
         yield from (TokenEvent(row, None, "", "length") for row in rows if limits[row] == 0)

@@ -21,7 +21,7 @@ from llamita.inference.generate import TokenEvent, generate_events
 from llamita.inference.modes import Evaluating
 from llamita.inference.prompts import check_token_ids, read_prompts
 from llamita.inference.sampling import SamplingParams
-from llamita.inference.stopping import FinishReason
+from llamita.inference.stopping import FinishReason, context_length
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer
 
@@ -196,10 +196,10 @@ class LM:
 
     def _input_ids(self, input_ids: Tensor | Sequence[Sequence[int]]) -> Tensor:
         ids = _matrix(input_ids, "input_ids")
-        if ids.shape[1] > self.config.max_position_embeddings:
+        context = context_length(self.config)
+        if ids.shape[1] > context:
             raise GenerationError(
-                f"input_ids has {ids.shape[1]} tokens a row; the model's context holds "
-                f"{self.config.max_position_embeddings}."
+                f"input_ids has {ids.shape[1]} tokens a row; the model's context holds {context}."
             )
         wrong = ids[(ids < 0) | (ids >= self.config.vocab_size)]
         check_token_ids(wrong[:1].tolist(), self.config.vocab_size, "input_ids")

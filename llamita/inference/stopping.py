@@ -9,22 +9,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from llamita.config import ModelConfig
 from llamita.errors import GenerationError
 
 FinishReason = Literal["stop", "length"]
 """stop: a stop token or stop string; length: max_tokens reached or the context full."""
 
 
-def token_limit(prompt_tokens: int, max_tokens: int | None, context_length: int) -> int:
+def context_length(config: ModelConfig) -> int:
+    """How many tokens a model can read: `max_position_embeddings`.
+
+    Dynamic scaling alone begins there, and stretches it by its factor.
+    """
+    if config.rope_type == "dynamic" and config.rope_scaling is not None:
+        return int(config.max_position_embeddings * float(config.rope_scaling["factor"]))
+    return config.max_position_embeddings
+
+
+def token_limit(prompt_tokens: int, max_tokens: int | None, context: int) -> int:
     """How many tokens may follow the prompt: prompt and output share the context.
 
     A prompt that fills the context leaves room for none: its generation ends at once with
     "length". A longer one raises GenerationError.
     """
-    room = context_length - prompt_tokens
+    room = context - prompt_tokens
     if room < 0:
         raise GenerationError(
-            f"the prompt has {prompt_tokens} tokens; the model's context holds {context_length}.",
+            f"the prompt has {prompt_tokens} tokens; the model's context holds {context}.",
             hint="Shorten the prompt.",
         )
     return room if max_tokens is None else min(int(max_tokens), room)

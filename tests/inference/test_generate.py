@@ -15,12 +15,8 @@ MODELS = {
     "plain": {},
     "sliding window": {"sliding_window": 5},
     "dynamic scaling": {
-        "max_position_embeddings": 24,
-        "rope_scaling": {
-            "rope_type": "dynamic",
-            "factor": 4.0,
-            "original_max_position_embeddings": 6,
-        },
+        "max_position_embeddings": 6,
+        "rope_scaling": {"rope_type": "dynamic", "factor": 4.0},
     },
 }
 

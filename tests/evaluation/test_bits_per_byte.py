@@ -1,0 +1,245 @@
+"""Bits per byte against a slow, plain reference: every byte paid once, under the context rule."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from llamita.config import ModelConfig
+from llamita.errors import DataError, GenerationError, TokenizerError
+from llamita.evaluation import bits_per_byte as module
+from llamita.evaluation.bits_per_byte import bits_per_byte, ratio_standard_error, split_windows
+from llamita.inference.prompts import start_token_id
+from llamita.model.transformer import Transformer
+from llamita.tokenizer import train_tokenizer
+
+CONTEXT = 8
+TEXT = "O Romeo, Romeo!\n\twherefore art thou Romeo? — “é” 🦙 Ծ "
+TEXTS = [TEXT, "", "a", TEXT[::-1], "b" * 7, "c" * 8, "d" * 9, "e" * 30]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer([TEXT * 3], "bpe:270")
+
+
+@pytest.fixture(scope="module")
+def make_model(tokenizer):
+    def make(context: int = CONTEXT, seed: int = 0) -> Transformer:
+        config = ModelConfig(
+            vocab_size=tokenizer.vocab_size + 3,
+            hidden_size=16,
+            intermediate_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            max_position_embeddings=context,
+        )
+        torch.manual_seed(seed)
+        model = Transformer(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() > 1:
+                    parameter.normal_(0, 0.5)
+        return model.eval()
+
+    return make
+
+
+def plain_nats(model, tokenizer, text: str, context: int) -> list[float]:
+    """Score token by token, each after all before it in the first window that reaches it."""
+    ids = [tokenizer.separator_id, *tokenizer.encode(text)]
+    stride = max(1, context // 2)
+    nats = []
+    for place in range(1, len(ids)):
+        start = max(0, math.ceil((place - context) / stride)) * stride
+        with torch.no_grad():
+            logits = model(torch.tensor([ids[start:place]]))[0, -1].double()
+        nats.append(-logits.log_softmax(-1)[ids[place]].item())
+    return nats
+
+
+@pytest.mark.parametrize("context", [1, 2, 3, 7, 8])
+def test_every_token_is_paid_once_under_the_context_rule(make_model, tokenizer, context):
+    model = make_model()
+    result = bits_per_byte(model, tokenizer, TEXTS, context_length=context)
+    nats = [x for text in TEXTS for x in plain_nats(model, tokenizer, text, context)]
+    size = sum(len(text.encode()) for text in TEXTS)
+    assert result.bits_per_byte == pytest.approx(sum(nats) / math.log(2) / size, rel=1e-5)
+    assert result.perplexity == pytest.approx(math.exp(sum(nats) / len(nats)), rel=1e-5)
+    assert (result.bytes, result.tokens) == (size, len(nats))
+
+
+def test_windows_of_the_models_context_are_the_default(make_model, tokenizer):
+    model = make_model()
+    assert bits_per_byte(model, tokenizer, TEXTS) == bits_per_byte(
+        model, tokenizer, TEXTS, context_length=CONTEXT
+    )
+
+
+@pytest.mark.parametrize("context", [1, 2, 5, 8])
+@pytest.mark.parametrize("tokens", range(40))
+def test_windows_of_every_length_pay_each_token_once(context, tokens):
+    ids, sizes = list(range(tokens + 1)), [10 + i for i in range(tokens)]
+    windows = list(split_windows(ids, sizes, context))
+    assert [t for window in windows for t in window.targets] == ids[1:]
+    assert [s for window in windows for s in window.target_bytes] == sizes
+    for number, window in enumerate(windows):
+        assert 1 <= len(window.inputs) <= context
+        assert len(window.inputs) - window.first == len(window.targets) == len(window.target_bytes)
+        assert window.inputs[window.first] + 1 == window.targets[0]
+        assert window.first >= (context - max(1, context // 2) if number else 0)
+
+
+def test_uniform_logits_cost_the_vocabulary(make_model, tokenizer):
+    model = make_model()
+    model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight))
+    result = bits_per_byte(model, tokenizer, TEXTS)
+    expected = math.log2(model.config.vocab_size) * result.tokens / result.bytes
+    assert result.bits_per_byte == pytest.approx(expected, rel=1e-6)
+    assert result.perplexity == pytest.approx(model.config.vocab_size, rel=1e-6)
+
+
+def test_documents_do_not_see_each_other(make_model, tokenizer):
+    model = make_model()
+    parts = [bits_per_byte(model, tokenizer, [text]) for text in (TEXT, "a" * 20)]
+    whole = bits_per_byte(model, tokenizer, [TEXT, "a" * 20])
+    bits = sum(part.bits_per_byte * part.bytes for part in parts)
+    assert whole.bits_per_byte * whole.bytes == pytest.approx(bits, rel=1e-6)
+
+
+def test_batches_and_chunks_of_any_size_give_the_same(make_model, tokenizer, monkeypatch):
+    model = make_model()
+    expected = bits_per_byte(model, tokenizer, TEXTS)
+    monkeypatch.setattr(module, "_BATCH_TOKENS", 20)
+    monkeypatch.setattr(module, "_SORTED_TOKENS", 50)
+    monkeypatch.setattr(module, "_ENCODED_CHARACTERS", 10)
+    monkeypatch.setattr(module, "_LOGITS_BYTES", 4 * model.config.vocab_size * 3)
+    result = bits_per_byte(model, tokenizer, TEXTS)
+    assert result.bits_per_byte == pytest.approx(expected.bits_per_byte, rel=1e-6)
+    assert result.bits_per_byte_stderr == pytest.approx(expected.bits_per_byte_stderr, rel=1e-4)
+    assert (result.bytes, result.tokens) == (expected.bytes, expected.tokens)
+
+
+def test_no_more_logits_are_held_than_the_limit(make_model, tokenizer, monkeypatch):
+    model = make_model()
+    rows = []
+    model.lm_head.register_forward_hook(lambda _m, inputs, _o: rows.append(len(inputs[0])))
+    monkeypatch.setattr(module, "_LOGITS_BYTES", 4 * model.config.vocab_size * 5)
+    result = bits_per_byte(model, tokenizer, TEXTS)
+    assert max(rows) == 5
+    assert sum(rows) == result.tokens
+
+
+def test_the_standard_error_is_that_of_a_ratio_over_windows(make_model, tokenizer):
+    model = make_model()
+    bits, sizes = [], []
+    for text in TEXTS:
+        ids = tokenizer.encode(text)
+        nats = plain_nats(model, tokenizer, text, CONTEXT)
+        places = [0] * min(CONTEXT, len(ids)) + [
+            1 + i // (CONTEXT // 2) for i in range(len(ids) - CONTEXT)
+        ]
+        for window in sorted(set(places)):
+            inside = [i for i, place in enumerate(places) if place == window]
+            bits.append(sum(nats[i] for i in inside) / math.log(2))
+            sizes.append(sum(len(tokenizer.token_bytes(ids[i])) for i in inside))
+    ratio, m = sum(bits) / sum(sizes), len(bits)
+    squares = sum((x - ratio * y) ** 2 for x, y in zip(bits, sizes, strict=True))
+    expected = math.sqrt(m / (m - 1) * squares) / sum(sizes)
+    result = bits_per_byte(model, tokenizer, TEXTS)
+    assert result.bits_per_byte_stderr == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_standard_error_tells_how_the_estimate_scatters():
+    draw = np.random.default_rng(0)
+    ratios, errors = [], []
+    for _ in range(2000):
+        sizes = draw.integers(50, 150, 60).astype(float)
+        bits = 2 * sizes * draw.normal(1, 0.2, 60)
+        ratios.append(bits.sum() / sizes.sum())
+        errors.append(ratio_standard_error(bits, sizes))
+    assert np.mean(errors) == pytest.approx(np.std(ratios), rel=0.05)
+
+
+def test_a_single_window_has_an_error_by_tokens_and_a_single_token_none(make_model, tokenizer):
+    model = make_model()
+    assert 0 < bits_per_byte(model, tokenizer, ["abc"]).bits_per_byte_stderr < 10
+    assert math.isnan(bits_per_byte(model, tokenizer, ["a"]).bits_per_byte_stderr)
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", ""]])
+def test_no_text_is_an_error(make_model, tokenizer, texts):
+    with pytest.raises(DataError, match="0 bytes"):
+        bits_per_byte(make_model(), tokenizer, texts)
+
+
+def test_a_tokenizer_that_loses_text_is_refused_with_what_is_lost(
+    make_model, tokenizer, monkeypatch
+):
+    encode_batch = tokenizer.encode_batch
+    monkeypatch.setattr(
+        tokenizer,
+        "encode_batch",
+        lambda texts: encode_batch([text.replace("\n", " ") for text in texts]),
+    )
+    with pytest.raises(TokenizerError, match=r"character 3, '\\nTwo' comes back as ' Two'"):
+        bits_per_byte(make_model(), tokenizer, ["One\nTwo"])
+
+
+def test_text_dropped_at_the_end_or_altogether_is_lost_too(make_model, tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizer, "encode_batch", lambda texts: [[] for _ in texts])
+    with pytest.raises(TokenizerError, match="character 0, 'abc' comes back as ''"):
+        bits_per_byte(make_model(), tokenizer, ["abc"])
+
+
+def test_a_space_that_the_tokenizer_adds_is_no_byte_of_the_text(make_model, tokenizer, monkeypatch):
+    encode_batch = tokenizer.encode_batch
+    monkeypatch.setattr(tokenizer, "strips_leading_space", True)
+    monkeypatch.setattr(
+        tokenizer, "encode_batch", lambda texts: encode_batch([f" {text}" for text in texts])
+    )
+    result = bits_per_byte(make_model(), tokenizer, ["abc", "de"])
+    assert result.bytes == 5
+    assert result.tokens == len(encode_batch([" abc"])[0]) + len(encode_batch([" de"])[0])
+
+
+def test_a_tokenizer_that_marks_no_beginning_is_refused(make_model, tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizer, "eos_token_id", None)
+    monkeypatch.setattr(tokenizer, "bos_token_id", None)
+    with pytest.raises(TokenizerError, match="beginning"):
+        bits_per_byte(make_model(), tokenizer, ["a"])
+
+
+def test_the_token_before_a_document_is_bos_where_the_tokenizer_adds_one(
+    make_model, tokenizer, monkeypatch
+):
+    config = make_model().config
+    monkeypatch.setattr(tokenizer, "bos_token_id", 5)
+    monkeypatch.setattr(tokenizer, "eos_token_id", 6)
+    monkeypatch.setattr(tokenizer, "bos_prefix", [])
+    assert start_token_id(tokenizer, config) == 6
+    monkeypatch.setattr(tokenizer, "bos_prefix", [5])
+    assert start_token_id(tokenizer, config) == 5
+
+
+def test_a_tokenizer_larger_than_the_model_is_an_error(make_model, tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizer, "encode_batch", lambda texts: [[999] for _ in texts])
+    with pytest.raises(GenerationError, match="999"):
+        bits_per_byte(make_model(), tokenizer, ["a"])
+
+
+@pytest.mark.parametrize("context", [0, -1, CONTEXT + 1])
+def test_a_context_that_the_model_has_not_is_refused(make_model, tokenizer, context):
+    with pytest.raises(DataError, match=str(context)):
+        bits_per_byte(make_model(), tokenizer, ["a"], context_length=context)
+
+
+def test_the_model_keeps_its_mode_and_progress_counts_all_bytes(make_model, tokenizer):
+    model = make_model().train()
+    done = []
+    result = bits_per_byte(model, tokenizer, TEXTS, progress=done.append)
+    assert sum(done) == result.bytes
+    assert all(part.training for part in model.modules())
