@@ -90,7 +90,10 @@ def _summary(manifest: Manifest, out: Path) -> str:
         f"{manifest.bytes_per_token:.2f} bytes per token"
     )
     if manifest.held_out:
-        lines.append("  held-out documents: " + ", ".join(manifest.held_out))
+        lines.append(
+            "  held-out documents: "
+            + ", ".join(name.rpartition("/")[2] for name in manifest.held_out)
+        )
     lines.extend(f"  {note}" for note in _notes(manifest))
     lines.append(f"next: llamita train {out.as_posix()} -o RUN")
     return "\n".join(lines)
