@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from llamita.errors import DataError, TokenizerError
+from llamita.errors import CheckpointError, DataError, TokenizerError
 from llamita.inference.modes import Evaluating
 from llamita.inference.prompts import check_token_ids, start_token_id
 from llamita.model.transformer import Transformer
@@ -83,6 +83,7 @@ def bits_per_byte(
     Raises:
         TokenizerError: the tokenizer does not give a text back, or marks no document's beginning.
         DataError: there is no text.
+        CheckpointError: the model computes no numbers.
     """
     longest = model.config.max_position_embeddings
     context_length = longest if context_length is None else context_length
@@ -254,6 +255,11 @@ class _Totals:
         if len(self._bits) > 1:
             units = np.array(self._bits), np.array(self._bytes)
         total_bits, total_bytes = math.fsum(self._bits), sum(self._bytes)
+        if not math.isfinite(total_bits):
+            raise CheckpointError(
+                "the model's logits are not numbers (NaN): its weights or their precision are bad.",
+                hint="Try dtype float32, or another checkpoint of the run.",
+            )
         nats_per_token = total_bits * math.log(2) / self._tokens
         return BitsPerByte(
             bits_per_byte=total_bits / total_bytes,

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from llamita.errors import GenerationError
 from llamita.inference.modes import Evaluating
-from llamita.inference.sampling import NO_TOKEN, SamplingParams, UniformStream, choose
+from llamita.inference.params import SamplingParams
+from llamita.inference.sampling import NO_TOKEN, UniformStream, choose
 from llamita.inference.stopping import FinishReason, StopStrings, context_length, token_limit
 from llamita.model.kv_cache import KVCache
 from llamita.model.transformer import Transformer

@@ -19,8 +19,8 @@ from torch import Tensor
 from llamita.errors import GenerationError
 from llamita.inference.generate import TokenEvent, generate_events
 from llamita.inference.modes import Evaluating
+from llamita.inference.params import SamplingParams
 from llamita.inference.prompts import check_token_ids, read_prompts
-from llamita.inference.sampling import SamplingParams
 from llamita.inference.stopping import FinishReason, context_length
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from llamita.config import ModelConfig
-from llamita.errors import DataError, GenerationError, TokenizerError
+from llamita.errors import CheckpointError, DataError, GenerationError, TokenizerError
 from llamita.evaluation import bits_per_byte as module
 from llamita.evaluation.bits_per_byte import bits_per_byte, ratio_standard_error, split_windows
 from llamita.inference.prompts import start_token_id
@@ -100,6 +100,14 @@ def test_uniform_logits_cost_the_vocabulary(make_model, tokenizer):
     expected = math.log2(model.config.vocab_size) * result.tokens / result.bytes
     assert result.bits_per_byte == pytest.approx(expected, rel=1e-6)
     assert result.perplexity == pytest.approx(model.config.vocab_size, rel=1e-6)
+
+
+def test_a_model_that_computes_no_numbers_is_an_error(make_model, tokenizer):
+    model = make_model()
+    with torch.no_grad():
+        model.lm_head.weight[3] = math.nan
+    with pytest.raises(CheckpointError, match="NaN"):
+        bits_per_byte(model, tokenizer, TEXTS)
 
 
 def test_documents_do_not_see_each_other(make_model, tokenizer):

@@ -23,7 +23,7 @@ def plain_stop(text: str, stops: list[str]) -> tuple[str, str | None]:
     pieces=st.lists(st.text("ab\n", max_size=4), max_size=12),
     stops=st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=3),
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_text_is_cut_at_the_first_stop_however_it_comes_in_pieces(pieces, stops):
     matcher = StopStrings(stops)
     shown = ""

@@ -1,0 +1,114 @@
+"""`llamita eval MODEL --text FILE`: how many bits the model needs for each byte of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from llamita.evaluation.bits_per_byte import BitsPerByte
+    from llamita.inference.lm import LM
+    from llamita.text.sources import TextFile
+
+
+def command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model directory or a RUN.")],
+    text: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE",
+            help="Held-out text: .txt, .md, .jsonl, also as .gz or .zst, or a folder of them; "
+            "may be given several times.",
+        ),
+    ],
+    field: Annotated[str, typer.Option(help="The JSONL field that holds the text.")] = "text",
+    limit_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Only the first N bytes of the text.")
+    ] = None,
+    context_length: Annotated[
+        int | None, typer.Option(help="Windows shorter than the model's own context.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    device: Annotated[
+        str | None, typer.Option(help="Where to run: cpu, cuda, … Left out, the best there is.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Precision of the weights: float32, bfloat16, float16.")
+    ] = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A setting the checkpoint lacks or has wrong."),
+    ] = None,
+) -> None:
+    """Measure bits per byte of a model on held-out text, with the standard error."""
+    from llamita.text.sources import find_text_files
+
+    files = find_text_files(text).files  # a wrong path is told before the model is loaded
+
+    import llamita
+
+    lm = llamita.load(model, device=device, dtype=dtype, override=override)
+    result = _evaluate(lm, files, field, limit_bytes, context_length)
+    print(_json(result) if json else _summary(result))
+
+
+def _evaluate(
+    lm: LM,
+    files: Sequence[TextFile],
+    field: str,
+    limit_bytes: int | None,
+    context_length: int | None,
+) -> BitsPerByte:
+    from llamita.cli.progress import progress_bar
+    from llamita.errors import TokenizerError
+    from llamita.evaluation.bits_per_byte import bits_per_byte
+    from llamita.text.documents import ReadCounts, read_files
+
+    if lm.tokenizer is None:
+        raise TokenizerError(
+            "this model has no tokenizer, so text cannot be scored.",
+            hint="Add the tokenizer's files to the model's directory.",
+        )
+    counts = ReadCounts()
+    texts = (document.text for document in read_files(files, field=field, counts=counts))
+    total = sum(file.path.stat().st_size for file in files) if limit_bytes is None else limit_bytes
+    with progress_bar("evaluate", total / 1e6, "MB") as bar:
+        return bits_per_byte(
+            lm.model,
+            lm.tokenizer,
+            texts if limit_bytes is None else first_bytes(texts, limit_bytes),
+            context_length=context_length,
+            progress=lambda _: bar.update(min(counts.bytes_read, total) / 1e6),
+        )
+
+
+def first_bytes(texts: Iterable[str], limit: int) -> Iterator[str]:
+    """The texts up to `limit` UTF-8 bytes in all; the last is cut between two characters."""
+    for text in texts:
+        data = text.encode("utf-8")
+        if len(data) >= limit:
+            yield data[:limit].decode("utf-8", errors="ignore")
+            return
+        limit -= len(data)
+        yield text
+
+
+def _json(result: BitsPerByte) -> str:
+    import dataclasses
+    import json
+    import math
+
+    values = dataclasses.asdict(result)
+    error = result.bits_per_byte_stderr
+    return json.dumps({**values, "bits_per_byte_stderr": None if math.isnan(error) else error})
+
+
+def _summary(result: BitsPerByte) -> str:
+    return (
+        f"{result.bits_per_byte:.4f} ± {result.bits_per_byte_stderr:.4f} bits per byte  "
+        f"({result.bytes:,} bytes, {result.tokens:,} tokens, "
+        f"perplexity {result.perplexity:.2f} per token)"
+    )

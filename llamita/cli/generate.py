@@ -1,0 +1,101 @@
+"""`llamita generate MODEL PROMPT`: continue a text, shown as it comes."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from llamita.inference.params import SamplingParams
+
+if TYPE_CHECKING:
+    from llamita.inference.lm import LM, Generation
+
+
+def command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model directory or a RUN.")],
+    prompt: Annotated[
+        str, typer.Argument(help="The text to continue; '-' reads it from stdin, as it is.")
+    ],
+    max_tokens: Annotated[
+        int | None, typer.Option(help="At most so many new tokens.")
+    ] = SamplingParams.max_tokens,
+    temperature: Annotated[
+        float, typer.Option(help="0: always the likeliest token; 1: the model as it is.")
+    ] = SamplingParams.temperature,
+    top_k: Annotated[
+        int, typer.Option(help="Only the K likeliest tokens; 0 is off.")
+    ] = SamplingParams.top_k,
+    top_p: Annotated[
+        float, typer.Option(help="Only the likeliest tokens that reach probability P; 1 is off.")
+    ] = SamplingParams.top_p,
+    min_p: Annotated[
+        float, typer.Option(help="Only tokens of at least P times the best's probability; 0: off.")
+    ] = SamplingParams.min_p,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Above 1, tokens seen before get less likely.")
+    ] = SamplingParams.repetition_penalty,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed gives the same text.")
+    ] = SamplingParams.seed,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="End before this string; may be given several times.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    device: Annotated[
+        str | None, typer.Option(help="Where to run: cpu, cuda, … Left out, the best there is.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Precision of the weights: float32, bfloat16, float16.")
+    ] = None,
+    override: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A setting the checkpoint lacks or has wrong."),
+    ] = None,
+) -> None:
+    """Continue PROMPT and print the new text as it comes."""
+    settings = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+        "stop": stop or [],
+    }
+    SamplingParams.from_settings(settings)  # a wrong value is told before the model is loaded
+    text = _read_stdin() if prompt == "-" else prompt
+
+    import llamita
+
+    lm = llamita.load(model, device=device, dtype=dtype, override=override)
+    if json:
+        _print_json(lm.generate(text, **settings))
+    else:
+        _print_stream(lm, text, settings)
+
+
+def _read_stdin() -> str:
+    from llamita.errors import DataError
+
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"the prompt on stdin is not UTF-8 text: byte {error.start} is wrong."
+        ) from None
+
+
+def _print_json(generation: Generation) -> None:
+    import dataclasses
+    import json
+
+    print(json.dumps(dataclasses.asdict(generation), ensure_ascii=False))
+
+
+def _print_stream(lm: LM, text: str, settings: dict[str, Any]) -> None:
+    for piece in lm.stream(text, **settings):
+        print(piece, end="", flush=True)
+    print()
