@@ -25,8 +25,12 @@ SIDE_FILES = (
 
 def read_side_files(directory: Path) -> dict[str, bytes]:
     """The files beside a tokenizer.json that belong to it, by name."""
+    paths = [directory / name for name in SIDE_FILES]
+    paths += sorted((directory / "additional_chat_templates").glob("*.jinja"))
     return {
-        name: (directory / name).read_bytes() for name in SIDE_FILES if (directory / name).is_file()
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in paths
+        if path.is_file()
     }
 
 

@@ -31,7 +31,7 @@ from llamita.tokenizer.surface import BYTE_CHARACTERS, BYTE_TOKENS
 
 CONTROL_TOKENS = (ENDOFTEXT, "<|im_start|>", "<|im_end|>")
 UNKNOWN_PIECE = "<unk>"
-SAMPLE_BYTES = {"bpe": 256_000_000, "spm": 64_000_000, "unigram": 64_000_000}
+SAMPLE_BYTES = {"bpe": 256_000_000, "spm": 64_000_000, "unigram": 16_000_000}
 LARGEST_VOCABULARY = 1_000_000
 
 # Pre-tokenizer patterns by the names that llama.cpp gives them (`tokenizer.ggml.pre`).
