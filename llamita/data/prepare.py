@@ -28,7 +28,7 @@ from llamita.tokenizer.load import load_tokenizer
 from llamita.tokenizer.train import parse_spec, train_tokenizer
 
 VALIDATION_NAME = "validation.jsonl"
-# Tokenizers take about a hundred bytes of memory for each token at work.
+# Tokenizers take more than a hundred bytes of memory for each byte of text at work.
 BATCH_BYTES = 4_000_000
 HELD_OUT_NAMES = 20
 
@@ -224,14 +224,15 @@ def _tokenized(
 
 
 def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Lists of documents that hold `BATCH_BYTES` of text or a little more."""
+    """Lists of documents with at most `BATCH_BYTES` of text, or one longer document alone."""
     batch: list[Document] = []
     size = 0
     for document in documents:
-        batch.append(document)
-        size += utf8_length(document.text)
-        if size >= BATCH_BYTES:
+        length = utf8_length(document.text)
+        if batch and size + length > BATCH_BYTES:
             yield batch
             batch, size = [], 0
+        batch.append(document)
+        size += length
     if batch:
         yield batch
