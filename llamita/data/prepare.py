@@ -114,6 +114,7 @@ class _Corpus:
         self.reporter = reporter
         self.found: FoundFiles = find_text_files(paths)
         self.total_bytes = sum(file.path.stat().st_size for file in self.found.files)
+        self._modified = self._modification_times()
         self.sources: list[Source] = []
         done = 0
         for file in self.found.files:
@@ -121,6 +122,20 @@ class _Corpus:
             self.sources.append(Source(path=str(file), bytes=size, sha256=digest))
             done += size
             reporter.progress("hashing", done, self.total_bytes)
+
+    def require_unchanged(self) -> None:
+        """Raise DataError if a file was written to since its hash was taken."""
+        for file, before, now in zip(
+            self.found.files, self._modified, self._modification_times(), strict=True
+        ):
+            if before != now:
+                raise DataError(
+                    f"{file} was changed while it was read.",
+                    hint="Prepare again when nothing writes to it any more.",
+                )
+
+    def _modification_times(self) -> list[int]:
+        return [file.path.stat().st_mtime_ns for file in self.found.files]
 
 
 class _Pass:
@@ -189,6 +204,7 @@ def _write_data(
             if held:
                 validation.write(json.dumps(asdict(document), ensure_ascii=False) + "\n")
                 held_out = [*held_out, document.source][: HELD_OUT_NAMES + 1]
+    corpus.require_unchanged()
     if not held_out:
         (directory / VALIDATION_NAME).unlink()
     tokenizer.save(directory)

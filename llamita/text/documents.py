@@ -91,13 +91,15 @@ def _documents(
     for file in files:
         chunks = read_text(file, encoding, on_read)
         texts: Iterable[tuple[str, Iterable[str]]]
-        texts = _json_texts(file, chunks, field, counts) if file.kind == "jsonl" else [("", chunks)]
+        texts = _json_texts(file, chunks, field) if file.kind == "jsonl" else [("", chunks)]
         documents_before = counts.documents
         for place, text in texts:
             for number, piece in enumerate(cut_text(text, limit), start=1):
                 counts.documents += 1
                 counts.cut_documents += number == 2
-                yield Document(piece, f"{file}{place}" + (f"#{number}" if number > 1 else ""))
+                valid, replaced = _replace_surrogates(piece)
+                counts.replaced_surrogates += replaced
+                yield Document(valid, f"{file}{place}" + (f"#{number}" if number > 1 else ""))
         counts.empty_files += counts.documents == documents_before
         bytes_before = counts.bytes_read
     if counts.documents == 0:
@@ -105,18 +107,24 @@ def _documents(
         raise DataError(f"there is no text in {names}: nothing to read.")
 
 
+def _replace_surrogates(text: str) -> tuple[str, int]:
+    """Lone surrogates, which a JSON escape ("\\ud83d") can spell, are no characters and have no
+    UTF-8: they become U+FFFD."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return SURROGATES.subn("\ufffd", text)
+    return text, 0
+
+
 def _json_texts(
-    file: TextFile, chunks: Iterable[str], field: str, counts: ReadCounts
+    file: TextFile, chunks: Iterable[str], field: str
 ) -> Iterator[tuple[str, list[str]]]:
     """The line number (as `:7`) and the text of each line that is not blank."""
     for number, line in enumerate(_lines(file, chunks), start=1):
         if line.isspace() or not line:
             continue
         text = _text_field(line, field, f"{file}:{number}")
-        if not text.isascii():
-            # A lone surrogate escape ("\\ud83d") is legal JSON but no character: it has no UTF-8.
-            text, replaced = SURROGATES.subn("\ufffd", text)
-            counts.replaced_surrogates += replaced
         yield f":{number}", [text] if text else []
 
 

@@ -224,6 +224,18 @@ def test_an_error_in_the_second_pass_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == [corpus]
 
 
+def test_text_that_changes_while_it_is_read_is_an_error(corpus: Path, tmp_path: Path) -> None:
+    class Writer(Reporter):
+        def progress(self, phase: str, bytes_done: int, bytes_total: int) -> None:
+            if phase == "tokenizing":
+                with (corpus / "00.txt").open("a") as file:
+                    file.write("more")
+
+    with pytest.raises(DataError, match=r"00\.txt was changed while it was read"):
+        prepare([corpus], tmp_path / "DATA", tokenizer="char", reporter=Writer())
+    assert list(tmp_path.iterdir()) == [corpus]
+
+
 def test_one_document_alone_cannot_be_split(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("only one\n\n" * 100)
     with pytest.raises(DataError, match="the only document"):

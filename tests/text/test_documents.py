@@ -101,6 +101,11 @@ def test_lone_surrogates_are_replaced_and_counted_and_pairs_kept(tmp_path: Path)
     assert counts.replaced_surrogates == 2
 
 
+def test_a_lenient_encoding_cannot_bring_in_lone_surrogates(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a+2D0-b")
+    assert texts(tmp_path, encoding="utf-7") == ["a\ufffdb"]
+
+
 def test_a_line_without_end_is_an_error_before_it_fills_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
