@@ -36,7 +36,7 @@ class ProgressBar:
             self._progress = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
-                TextColumn("{task.percentage:>3.0f}%" if total else ""),
+                TextColumn("{task.percentage:>3.0f}%"),
                 _RateColumn(unit),
                 TextColumn("{task.fields[note]}"),
                 TimeRemainingColumn(),
@@ -50,7 +50,7 @@ class ProgressBar:
         if self._progress is not None:
             if self._task is None:
                 self._task = self._progress.add_task(self.label, total=self.total, note=note)
-            self._progress.update(self._task, completed=done, note=note)
+            self._progress.update(self._task, completed=done, total=self.total, note=note)
         elif time.monotonic() - self._said >= _SECONDS_BETWEEN_LINES:
             self._said = time.monotonic()
             self.console.print(self._line(note), highlight=False, soft_wrap=True)

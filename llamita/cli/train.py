@@ -1,0 +1,72 @@
+"""`llamita train DATA -o RUN`: pretrain a model; the same command again resumes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def command(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A folder made by prepare.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="RUN", help="The run's folder.")],
+    preset: Annotated[str | None, typer.Option(help="A shape by name.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Train for about this long.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Train on this many tokens.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Train for this many steps.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A recipe, in TOML.")] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One setting, as optimizer.name=muon."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the weights and the order.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Only go on, never start anew.")] = False,
+    allow_changed_data: Annotated[
+        bool, typer.Option("--allow-changed-data", help="Resume although the data changed.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Pretrain a model on prepared data. The same command again resumes a stopped run."""
+    from llamita.training.recipe import build_recipe
+    from llamita.training.run import train
+
+    length = {"minutes": minutes, "tokens": tokens, "steps": steps}
+    flags: dict[str, Any] = {
+        "model": {} if preset is None else {"preset": preset},
+        "length": {name: value for name, value in length.items() if value is not None},
+    }
+    has_settings = bool(config or assignments or seed is not None or any(flags.values()))
+    recipe = None
+    if has_settings:
+        if seed is not None:
+            assignments = [f"seed={seed}", *(assignments or [])]
+        recipe = build_recipe(config, assignments or [], flags)
+    from llamita.cli.training_progress import training_observer
+
+    with training_observer() as observer:
+        summary = train(
+            data,
+            out,
+            recipe,
+            must_exist=resume,
+            allow_changed_data=allow_changed_data,
+            observer=observer,
+        )
+    latest = summary.run / "latest"
+    if as_json:
+        result = {
+            "run": str(summary.run),
+            "model": str(latest),
+            "steps": summary.steps,
+            "parameters": summary.parameters,
+            "seconds": round(summary.seconds, 1),
+        }
+        print(json.dumps(result))
+        return
+    done = "was finished before" if summary.was_finished else f"took {summary.seconds:.0f} s"
+    print(f"{summary.steps} steps, {summary.parameters:,} parameters; training {done}.")
+    print(f"The model is in {latest}. Try:")
+    print(f'  llamita generate {summary.run} "Once"')
+    print(f"  llamita eval {summary.run} --text {data / 'validation.jsonl'}")

@@ -1,0 +1,79 @@
+"""One optimizer step: the mean loss over all its labelled tokens, however they are split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from llamita.data.loader import Batch
+from llamita.model import Transformer
+from llamita.training.precision import autocast
+
+IGNORED = -100
+LossSum = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """`loss` is nats per labelled token; with none of them, zero and nothing to learn from."""
+
+    loss: float
+    tokens: int
+
+
+def loss_sum_function(
+    model: Transformer, precision: str, device: torch.device, separator_id: int | None = None
+) -> LossSum:
+    """A function of input ids and labels (both [B, T]) that sums their cross-entropy, in nats.
+
+    With `separator_id`, tokens see only their own document.
+    """
+
+    def loss_sum(input_ids: Tensor, labels: Tensor) -> Tensor:
+        fences = None if separator_id is None else document_ids(input_ids, separator_id)
+        with autocast(precision, device):
+            logits = model(input_ids, document_ids=fences)
+        return F.cross_entropy(
+            logits.float().flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+
+    return loss_sum
+
+
+def document_ids(input_ids: Tensor, separator_id: int) -> Tensor:
+    """Number the documents of each row [B, T]: a separator opens the document after it."""
+    return (input_ids == separator_id).cumsum(-1)
+
+
+def accumulate_gradients(
+    loss_sum: LossSum, batches: Sequence[Batch], device: torch.device
+) -> StepResult:
+    """Add the gradients of the mean loss over all labelled tokens of `batches`.
+
+    One token count serves all: a mean of the batches' means would weigh a token of a nearly empty
+    batch more.
+    """
+    tokens = _labelled(batches)
+    if tokens == 0:
+        return StepResult(0.0, 0)
+    total = 0.0
+    for batch in batches:
+        loss = loss_sum(batch.input_ids.to(device), batch.labels.to(device))
+        (loss / tokens).backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+    return StepResult(total / tokens, tokens)
+
+
+@torch.no_grad()
+def mean_loss(loss_sum: LossSum, batches: Sequence[Batch], device: torch.device) -> float:
+    """Mean loss over all labelled tokens of `batches`, in nats, without gradients."""
+    total = sum(float(loss_sum(b.input_ids.to(device), b.labels.to(device))) for b in batches)
+    return total / max(1, _labelled(batches))
+
+
+def _labelled(batches: Sequence[Batch]) -> int:
+    return sum(int((batch.labels != IGNORED).sum()) for batch in batches)

@@ -1,0 +1,225 @@
+"""The training loop: draw, step, look, save, until the last step or Ctrl-C."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from llamita.data.dataset import TokenDataset
+from llamita.data.loader import BlockLoader
+from llamita.errors import Interrupted, TrainingError
+from llamita.formats import save_model_directory
+from llamita.model import Transformer
+from llamita.tokenizer.base import Tokenizer
+from llamita.training.checkpoints import load_newest_checkpoint, save_checkpoint
+from llamita.training.compiling import compile_loss
+from llamita.training.interrupt import InterruptWatch
+from llamita.training.metrics import MetricsLog
+from llamita.training.optimizers import build_optimizers, clip_gradients, set_learning_rate
+from llamita.training.recipe import Length, Recipe
+from llamita.training.schedules import learning_rate_factor
+from llamita.training.step import accumulate_gradients, loss_sum_function
+from llamita.training.validation import bits_per_byte, sample, validate, validation_batches
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Where a run reports to: lines of text, and the state after each step.
+
+    `on_step` is called with the step, all steps, the loss and the tokens per second.
+    """
+
+    say: Callable[[str], None]
+    on_step: Callable[[int, int, float, float], None]
+
+
+SILENT = Observer(say=lambda text: None, on_step=lambda step, steps, loss, rate: None)
+
+
+class Trainer:
+    """One run in progress. `step` counts the optimizer steps taken."""
+
+    def __init__(
+        self,
+        run: Path,
+        data: Path,
+        recipe: Recipe,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        observer: Observer,
+    ) -> None:
+        if "auto" in recipe.machine.model_dump().values():
+            raise ValueError("the recipe's machine must be decided before the trainer takes it")
+        self.run_directory = run
+        self.recipe = recipe
+        self.model = model
+        self.tokenizer = tokenizer
+        self.observer = observer
+        self.device = torch.device(recipe.machine.device)
+        self.optimizers = build_optimizers(model, recipe.optimizer)
+        dataset = TokenDataset.open(data, "train")
+        self.manifest = dataset.manifest
+        self.loader = BlockLoader(
+            dataset, recipe.batch.context_length, recipe.batch.sequences, recipe.seed
+        )
+        self.validation = validation_batches(data, recipe)
+        fences = dataset.separator_id if recipe.batch.document_mask else None
+        self.loss_sum = loss_sum_function(model, recipe.machine.precision, self.device, fences)
+        if recipe.machine.compile == "on":
+            self.loss_sum = compile_loss(self.loss_sum, observer.say)
+        self.step = 0
+        self.best_loss = math.inf
+        self._warned_of_empty_step = False
+        torch.manual_seed(recipe.seed)
+
+    @property
+    def steps(self) -> int:
+        """How many steps the whole run takes; it must be settled before the first."""
+        if self.recipe.length.steps is None:
+            raise ValueError("the recipe has no step count yet")
+        return self.recipe.length.steps
+
+    def settle_steps(self, steps: int) -> None:
+        """Write the length of the run into its recipe, in place of tokens or minutes."""
+        self.recipe = self.recipe.model_copy(update={"length": Length(steps=steps)})
+
+    def resume(self) -> None:
+        """Go back to the newest whole checkpoint, if there is one."""
+        progress = load_newest_checkpoint(
+            self.run_directory / "checkpoints", self.model, self.optimizers, self.observer.say
+        )
+        if progress is None:
+            self.observer.say("no checkpoint yet: starting at the first step")
+            return
+        self.step = progress["step"]
+        self.best_loss = progress["best_loss"]
+        self.loader.load_state_dict(progress["loader"])
+        self.observer.say(f"resuming after step {self.step} of {self.steps}")
+
+    def train(self) -> None:
+        """Take the steps that are left.
+
+        Raises:
+            Interrupted: Ctrl-C, after saving.
+            TrainingError: the loss is not a number any more.
+        """
+        self.model.train()
+        marks = _evenly(self.steps, self.recipe.watch.validations)
+        saved_at = time.monotonic()
+        with MetricsLog(self.run_directory, self.step) as log, InterruptWatch() as interrupt:
+            while self.step < self.steps:
+                values = self.take_step()
+                at_mark = self.step in marks
+                if at_mark or self.step % self.recipe.watch.log_every == 0:
+                    log.write(self.step, values)
+                if at_mark:
+                    self._look(log)
+                interval = 60 * self.recipe.checkpoints.every_minutes
+                if at_mark or interrupt.asked or time.monotonic() - saved_at > interval:
+                    self.save()
+                    saved_at = time.monotonic()
+                if interrupt.asked and self.step < self.steps:
+                    raise Interrupted(
+                        f"stopped after step {self.step} of {self.steps}; everything is saved.",
+                        hint="Run the same command again to go on.",
+                    )
+
+    def take_step(self) -> dict[str, Any]:
+        """One optimizer step; its loss, gradient norm, learning rate and speed."""
+        started = time.perf_counter()
+        batches = [self.loader.next_batch() for _ in range(self.recipe.batch.accumulation)]
+        learning_rate = self.recipe.optimizer.learning_rate * learning_rate_factor(
+            self.recipe.schedule, self.step, self.steps
+        )
+        set_learning_rate(self.optimizers, learning_rate)
+        result = accumulate_gradients(self.loss_sum, batches, self.device)
+        gradient_norm = 0.0
+        if result.tokens == 0:
+            self._warn_of_empty_step()
+        else:
+            gradient_norm = clip_gradients(self.model, self.recipe.optimizer.clip_norm)
+            self._check_finite(result.loss, gradient_norm)
+            for optimizer in self.optimizers:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+        self.step += 1
+        rate = self.recipe.tokens_per_step / (time.perf_counter() - started)
+        self.observer.on_step(self.step, self.steps, result.loss, rate)
+        return {
+            "loss": result.loss,
+            "gradient_norm": gradient_norm,
+            "learning_rate": learning_rate,
+            "tokens": self.step * self.recipe.tokens_per_step,
+            "tokens_per_second": round(rate, 1),
+        }
+
+    def save(self) -> None:
+        """Write a checkpoint, and the model as `latest/`."""
+        progress = {
+            "step": self.step,
+            "best_loss": self.best_loss,
+            "loader": self.loader.state_dict(),
+        }
+        save_checkpoint(
+            self.run_directory / "checkpoints",
+            self.step,
+            self.model,
+            self.optimizers,
+            progress,
+            self.recipe.checkpoints.keep,
+        )
+        self._save_model("latest")
+
+    def _look(self, log: MetricsLog) -> None:
+        line = f"step {self.step}/{self.steps}"
+        values: dict[str, Any] = {}
+        if self.validation:
+            loss = validate(self.model, self.loss_sum, self.validation, self.device)
+            bpb = bits_per_byte(loss, self.manifest)
+            values = {"validation_loss": loss, "validation_bits_per_byte": bpb}
+            line += f"  validation loss {loss:.3f} ({bpb:.3f} bits per byte)"
+            if loss < self.best_loss:
+                self.best_loss = loss
+                self._save_model("best")
+        if self.recipe.watch.sample_tokens:
+            values["sample"] = sample(self.model, self.tokenizer, self.recipe)
+            line += f"\n  {_one_line(values['sample'])}"
+        log.write(self.step, values)
+        self.observer.say(line)
+
+    def _save_model(self, name: str) -> None:
+        save_model_directory(self.model, self.run_directory / name, self.tokenizer)
+
+    def _check_finite(self, loss: float, gradient_norm: float) -> None:
+        if math.isfinite(loss) and math.isfinite(gradient_norm):
+            return
+        raise TrainingError(
+            f"the loss is {loss} and the gradient norm {gradient_norm} at step {self.step + 1}.",
+            hint=f"A lower optimizer.learning_rate than {self.recipe.optimizer.learning_rate} "
+            "usually helps; the last checkpoint is whole.",
+        )
+
+    def _warn_of_empty_step(self) -> None:
+        if not self._warned_of_empty_step:
+            self._warned_of_empty_step = True
+            warnings.warn(
+                "a step without one labelled token changes nothing; is the mask right?",
+                stacklevel=3,
+            )
+
+
+def _evenly(steps: int, parts: int) -> set[int]:
+    """The ends of `parts` equal parts of a run."""
+    return {math.ceil(steps * part / parts) for part in range(1, parts + 1)}
+
+
+def _one_line(text: str, longest: int = 200) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
