@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from llamita.inference.params import SamplingParams
+from llamita.inference.params import DEFAULT_MAX_TOKENS, SamplingParams
 
 if TYPE_CHECKING:
     from llamita.inference.lm import LM, Generation
@@ -19,8 +19,8 @@ def command(
         str, typer.Argument(help="The text to continue; '-' reads it from stdin, as it is.")
     ],
     max_tokens: Annotated[
-        int | None, typer.Option(help="At most so many new tokens.")
-    ] = SamplingParams.max_tokens,
+        int, typer.Option(help="At most so many new tokens.")
+    ] = DEFAULT_MAX_TOKENS,
     temperature: Annotated[
         float, typer.Option(help="0: always the likeliest token; 1: the model as it is.")
     ] = SamplingParams.temperature,
@@ -96,6 +96,16 @@ def _print_json(generation: Generation) -> None:
 
 
 def _print_stream(lm: LM, text: str, settings: dict[str, Any]) -> None:
-    for piece in lm.stream(text, **settings):
-        print(piece, end="", flush=True)
+    from llamita.cli.progress import say
+    from llamita.inference.stopping import context_length
+
+    count = 0
+    finish_reason = None
+    for event in lm.stream_events(text, **settings):
+        count += event.token_id is not None
+        finish_reason = event.finish_reason
+        if event.text:
+            print(event.text, end="", flush=True)
     print()
+    if finish_reason == "length" and count < settings["max_tokens"]:
+        say(f"the model's context of {context_length(lm.config)} tokens is full.")

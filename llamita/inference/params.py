@@ -14,6 +14,7 @@ from typing import Any
 
 from llamita.errors import GenerationError
 
+DEFAULT_MAX_TOKENS = 256
 MAX_SEED = 2**63 - 1
 
 
@@ -36,7 +37,7 @@ class SamplingParams:
     stop_token_ids: tokens that end the text; None: the model's own; (): none.
     """
 
-    max_tokens: int | None = 256
+    max_tokens: int | None = DEFAULT_MAX_TOKENS
     temperature: float = 0.8
     top_k: int = 0
     top_p: float = 1.0

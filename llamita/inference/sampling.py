@@ -24,6 +24,7 @@ from llamita.inference.params import MAX_SEED, SamplingParams
 NO_TOKEN = -1
 """What `greedy` and `sample` give for a row whose logits hold no distribution (NaN)."""
 
+_FEW = 256  # tokens that top_p looks at before it sorts the vocabulary
 _SMALLEST_TEMPERATURE = 1e-30  # float32 cannot divide by much less; the result is argmax anyway
 
 
@@ -47,22 +48,34 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
     if k == 0 or k >= logits.shape[-1]:
         return logits
     threshold = logits.topk(k, dim=-1).values[:, -1:]
-    above = logits > threshold
-    ties = logits == threshold
-    room_for_ties = k - above.sum(dim=-1, keepdim=True)
-    keep = above | (ties & (ties.cumsum(dim=-1) <= room_for_ties))
-    return logits.masked_fill(~keep, -math.inf)
+    return _keep_best(logits, threshold, torch.full_like(threshold, k))
 
 
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
     """Keep the fewest likeliest tokens of each row whose probabilities sum to at least p."""
     if p >= 1.0:
         return logits
-    descending, order = logits.sort(dim=-1, descending=True, stable=True)
-    reached = descending.softmax(dim=-1).cumsum(dim=-1)
-    drop = torch.zeros_like(order, dtype=torch.bool)
-    drop[:, 1:] = reached[:, :-1] >= p
-    return logits.masked_fill(torch.empty_like(drop).scatter_(-1, order, drop), -math.inf)
+    total = logits.logsumexp(dim=-1, keepdim=True)
+    # A few hundred tokens nearly always reach p, and finding them is far cheaper than a sort.
+    best = logits.topk(min(_FEW, logits.shape[-1]), dim=-1).values
+    reached = (best - total).exp().cumsum(dim=-1)
+    if best.shape[-1] < logits.shape[-1] and bool((reached[:, -1] < p).any()):
+        best = logits.sort(dim=-1, descending=True).values
+        reached = (best - total).exp().cumsum(dim=-1)
+    count = 1 + (reached[:, :-1] < p).sum(dim=-1, keepdim=True)
+    return _keep_best(logits, best.gather(-1, count - 1), count)
+
+
+def _keep_best(logits: Tensor, threshold: Tensor, count: Tensor) -> Tensor:
+    """Keep `count` [B, 1] logits of each row, of which `threshold` [B, 1] is the lowest.
+
+    Of several equal to the threshold, those of the lowest ids.
+    """
+    above = logits > threshold
+    ties = logits == threshold
+    room_for_ties = count - above.sum(dim=-1, keepdim=True)
+    keep = above | (ties & (ties.cumsum(dim=-1) <= room_for_ties))
+    return logits.masked_fill(~keep, -math.inf)
 
 
 def keep_min_p(logits: Tensor, min_p: float) -> Tensor:

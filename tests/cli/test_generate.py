@@ -67,9 +67,12 @@ def test_every_flag_reaches_the_sampler(model_directory, lm, capsys):
     result = json.loads(capsys.readouterr().out)
     expected = lm.generate("the cat", **settings)
     assert result["token_ids"] == expected.token_ids
-    for name, other in {"temperature": "0", "top_k": "1", "seed": "6", "max_tokens": "3"}.items():
+    others = {"temperature": 0, "top_k": 1, "top_p": 0.01, "min_p": 1, "seed": 6, "max_tokens": 3}
+    for name, other in {**others, "repetition_penalty": 50}.items():
         flag = f"--{name.replace('_', '-')}"
-        assert run(["generate", model_directory, "the cat", *flags, "--json", flag, other]) == 0
+        assert (
+            run(["generate", model_directory, "the cat", *flags, "--json", flag, str(other)]) == 0
+        )
         assert json.loads(capsys.readouterr().out)["token_ids"] != expected.token_ids
 
 
@@ -127,6 +130,13 @@ def test_a_wrong_value_is_told_before_the_model_is_looked_for(tmp_path, capsys, 
 def test_a_prompt_longer_than_the_context_is_an_error(model_directory, capsys):
     assert run(["generate", model_directory, "xyz" * 40]) == 2
     assert "context holds 32" in capsys.readouterr().err
+
+
+def test_a_full_context_is_told(model_directory, capsys):
+    assert run(["generate", model_directory, "xyz", "--max-tokens", "500", "--seed", "3"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "the model's context of 32 tokens is full.\n"
+    assert printed.out.endswith("\n")
 
 
 def test_an_override_reaches_the_model(model_directory, capsys):

@@ -81,7 +81,7 @@ class Scripted(torch.nn.Module):
         self.script = script
         self.prompt_length = prompt_length
 
-    def forward(self, input_ids, positions=None, cache=None, last_positions=None):  # noqa: ARG002
+    def forward(self, input_ids, positions=None, cache=None, last_positions=None):
         place = positions[:, -1:] + 1 - self.prompt_length
         script = torch.tensor(self.script)
         return (

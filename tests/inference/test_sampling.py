@@ -133,6 +133,20 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_p(row, p):
         assert reached - last < p + 1e-5
 
 
+@pytest.mark.parametrize("p", [0.2, 0.9, 0.9999])
+def test_top_p_over_a_large_vocabulary_is_that_of_a_full_sort(p):
+    steep, flat = torch.arange(2000) * -0.05, torch.arange(2000) * -0.0005
+    shuffle = torch.randperm(2000, generator=torch.Generator().manual_seed(0))
+    logits = torch.stack([steep, flat])[:, shuffle]
+    for row, survivors in zip(logits.tolist(), keep_top_p(logits, p), strict=True):
+        order, probabilities = best_first(row), softmax(row)
+        count, reached = 0, 0.0
+        while reached < p:
+            reached += probabilities[order[count]]
+            count += 1
+        assert kept(survivors) == set(order[:count])
+
+
 def test_top_p_keeps_the_token_that_crosses_p():
     logits = torch.tensor([[0.5, 0.3, 0.2]]).log()
     assert kept(keep_top_p(logits, 0.6)[0]) == {0, 1}
@@ -189,6 +203,13 @@ def test_temperature_0_is_argmax_and_of_equals_the_lowest_id(dtype):
     logits = torch.tensor([[1.0, 7.0, 7.0, 2.0], [3.0, 3.0, 3.0, 3.0]], dtype=dtype)
     chosen = choose(logits, SamplingParams(temperature=0), None, torch.zeros(2))
     assert chosen.tolist() == [1, 0]
+
+
+def test_logits_of_low_precision_are_sampled_in_float32():
+    logits = (torch.arange(300) * 0.01).to(torch.bfloat16).expand(500, -1)
+    u = (torch.arange(500) + 0.5) / 500
+    params = SamplingParams(temperature=0.7, top_p=0.9)
+    assert torch.equal(choose(logits, params, None, u), choose(logits.float(), params, None, u))
 
 
 def test_greedy_and_sample_tell_rows_that_hold_nan():
