@@ -31,13 +31,16 @@ def find_role(
 ) -> int | None:
     """The id of the `role` ("bos", "eos" or "pad") token, or None.
 
-    The first of `sources` that has the key `ROLE_token` decides, even by a null. Where none has,
-    `generation_config.json` may give an id (the first of a list), and then the usual names count.
+    Where `sources` name any of the three, the first that has the key `ROLE_token` decides, even
+    by a null. Where they name none, `generation_config.json` may give an id (the first of a
+    list), and then the usual names count.
     """
     for source in sources:
         if f"{role}_token" in source:
             name = token_name(source[f"{role}_token"])
             return None if name is None else token_to_id(name)
+    if any(f"{other}_token" in source for source in sources for other in USUAL_NAMES):
+        return None
     given = generation.get(f"{role}_token_id")
     if isinstance(given, list):
         given = given[0] if given else None
