@@ -17,7 +17,9 @@ from llamita.text.documents import MAX_DOCUMENT_CHARS
 def command(
     text: Annotated[
         list[Path],
-        typer.Argument(help="Text: .txt, .md, .jsonl, each also as .gz or .zst, and folders."),
+        typer.Argument(
+            metavar="TEXT", help="Text: .txt, .md, .jsonl, each also as .gz or .zst, and folders."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DATA", help="The folder to make.")],
     tokenizer: Annotated[
@@ -38,7 +40,7 @@ def command(
     seed: Annotated[
         int, typer.Option(help="Of the sample of a large text that the tokenizer is trained on.")
     ] = 0,
-    force: Annotated[bool, typer.Option(help="Replace other data at DATA.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace other data at DATA.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
     """Clean text, train a tokenizer on it and write token shards for `llamita train`."""
@@ -78,11 +80,12 @@ class _PhaseBars(ExitStack, Reporter):
 
 
 def _summary(manifest: Manifest, out: Path) -> str:
-    lines = [f"{out.as_posix()}"]
+    lines = [out.as_posix()]
     for name, counts in (("training", manifest.train), ("held out", manifest.val)):
         if counts.documents:
+            plural = "" if counts.documents == 1 else "s"
             lines.append(
-                f"  {name:<10} {counts.documents:,} documents, {_size(counts.bytes)}, "
+                f"  {name:<10} {counts.documents:,} document{plural}, {_size(counts.bytes)}, "
                 f"{counts.tokens:,} tokens"
             )
     lines.append(
@@ -112,7 +115,7 @@ def _notes(manifest: Manifest) -> list[str]:
     counted = (
         (manifest.empty_files, "files without any text"),
         (dropped, "documents left out in cleaning"),
-        (manifest.cut_documents, "documents longer than --max-document-chars, cut in pieces"),
+        (manifest.cut_documents, "documents cut, longer than --max-document-chars"),
         (manifest.replaced_surrogates, "lone surrogates (no characters) replaced by U+FFFD"),
     )
-    return [f"{count:,} {what}" for count, what in counted if count]
+    return [f"{what}: {count:,}" for count, what in counted if count]

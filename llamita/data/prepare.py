@@ -29,7 +29,7 @@ from llamita.tokenizer.train import parse_spec, train_tokenizer
 
 VALIDATION_NAME = "validation.jsonl"
 # Tokenizers take more than a hundred bytes of memory for each byte of text at work.
-BATCH_BYTES = 4_000_000
+BATCH_BYTES = 1_000_000
 HELD_OUT_NAMES = 20
 
 
@@ -100,7 +100,7 @@ def prepare(
             f"already prepared: {out.as_posix()} was made from this text with these settings."
         )
         return existing
-    require_both_sides(_Pass(corpus).documents("holding out"), val_fraction)
+    require_both_sides(_Pass(corpus).documents(), val_fraction)
     used = finished or _train_tokenizer(corpus, tokenizer)
     with replace_directory(out) as directory:
         return _write_data(directory, corpus, used, shard_tokens)
@@ -146,8 +146,8 @@ class _Pass:
         self.read = ReadCounts()
         self.stages: list[StageCounts] = []
 
-    def documents(self, phase: str) -> Iterator[Document]:
-        """The cleaned documents, telling the progress as they are taken."""
+    def documents(self) -> Iterator[Document]:
+        """The cleaned documents."""
         settings = self.corpus.settings
         raw = read_files(
             self.corpus.found.files,
@@ -157,9 +157,11 @@ class _Pass:
             counts=self.read,
         )
         cleaned, self.stages = Pipeline(CLEANING).run(raw)
-        for document in cleaned:
-            self.corpus.reporter.progress(phase, self.read.bytes_read, self.corpus.total_bytes)
-            yield document
+        return cleaned
+
+    def report(self, phase: str) -> None:
+        """Tell how much has been read, as the progress of `phase`."""
+        self.corpus.reporter.progress(phase, self.read.bytes_read, self.corpus.total_bytes)
 
 
 def _hash(path: Path) -> str:
@@ -179,11 +181,16 @@ def _load_tokenizer(path: str) -> Tokenizer:
 
 
 def _train_tokenizer(corpus: _Corpus, spec: str) -> Tokenizer:
-    val_fraction = corpus.settings.val_fraction
-    documents = _Pass(corpus).documents("tokenizer")
-    texts = (each.text for each in documents if not is_held_out(each.text, val_fraction))
+    this_pass = _Pass(corpus)
+
+    def training_texts() -> Iterator[str]:
+        for document in this_pass.documents():
+            this_pass.report("reading")
+            if not is_held_out(document.text, corpus.settings.val_fraction):
+                yield document.text
+
     seed, log = corpus.settings.seed, corpus.reporter.say
-    return train_tokenizer(texts, spec, seed=seed, log=log)
+    return train_tokenizer(training_texts(), spec, seed=seed, log=log)
 
 
 def _write_data(
@@ -197,10 +204,11 @@ def _write_data(
         (directory / VALIDATION_NAME).open("w", encoding="utf-8") as validation,
     ):
         held_out: list[str] = []
-        for document, token_ids in _tokenized(this_pass.documents("tokenizing"), tokenizer):
+        for document, token_ids in _tokenized(this_pass.documents(), tokenizer):
             held = is_held_out(document.text, corpus.settings.val_fraction)
             writer = val if held else train
             writer.write_document(token_ids, utf8_length(document.text))
+            this_pass.report("tokenizing")
             if held:
                 validation.write(json.dumps(asdict(document), ensure_ascii=False) + "\n")
                 held_out = [*held_out, document.source][: HELD_OUT_NAMES + 1]

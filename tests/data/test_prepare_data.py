@@ -155,7 +155,7 @@ def test_a_finished_tokenizer_is_taken_as_it_is(corpus: Path, tmp_path: Path) ->
     )
     assert second.tokenizer == first.tokenizer
     assert second.fingerprint == first.fingerprint
-    assert "tokenizer" not in listener.phases
+    assert "reading" not in listener.phases
 
 
 def test_a_tokenizer_path_that_is_not_there_names_the_kinds(corpus: Path, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_progress_goes_through_all_bytes_of_each_phase(corpus: Path, tmp_path: P
     listener = Listener()
     prepare([corpus], tmp_path / "DATA", tokenizer="char", reporter=listener)
     total = sum(path.stat().st_size for path in corpus.iterdir())
-    for phase in ("hashing", "tokenizer", "tokenizing"):
+    for phase in ("hashing", "reading", "tokenizing"):
         assert listener.phases[phase] == sorted(listener.phases[phase])
         assert listener.phases[phase][-1] == total
 
