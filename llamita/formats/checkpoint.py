@@ -46,14 +46,14 @@ class Checkpoint:
         state_dict: HuggingFace names; a tied model has no `lm_head.weight`.
         directory: where it was read from.
         generation: `generation_config.json`, empty where there is none.
-        format: which format it was, "huggingface" for one.
+        format: its name, as `llamita convert --to` takes it.
     """
 
     config: ModelConfig
     state_dict: dict[str, Tensor]
     directory: Path
     generation: dict[str, Any] = field(default_factory=dict)
-    format: str = "huggingface"
+    format: str = "hf"
 
     @property
     def dtype(self) -> torch.dtype:

@@ -1,0 +1,238 @@
+"""Are two models the same? Measured, not believed: logits, greedy tokens, tokenization.
+
+Logits are compared in float32 over text and over random tokens, since text leaves most of a
+vocabulary untouched. A missing un-permutation of rotary rows can read well for twenty tokens, so at
+least 64 positions count. What no short probe can show (a window or a rotary scaling that acts only
+far out, the embedding of a token that no probe holds) is compared as it is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from llamita.config import ModelConfig
+from llamita.errors import LlamitaError
+from llamita.inference.lm import LM
+from llamita.tokenizer.base import Tokenizer
+
+DEFAULT_TOLERANCE = 2e-5
+GREEDY_TOKENS = 32
+_ROW_LENGTH = 96
+_ROWS = 2
+
+PAGE = """\
+The quick brown fox jumps over the lazy dog, doesn't it? "Yes," she said — 'twas so.
+Съешь же ещё этих мягких французских булок, да выпей чаю.
+Բոլոր մարդիկ ծնվում են ազատ ու հավասար իրենց արժանապատվությամբ։
+Le cœur déçu mais l'âme plutôt naïve; Zwölf Boxkämpfer jagen Viktor. Ťažký kôň.
+我能吞下玻璃而不伤身体。 いろはにほへと 안녕하세요 שלום עולם مرحبا بالعالم नमस्ते दुनिया
+1234567890 3.14159 2024-02-29 1,000,000 0x1F −40 °C ½ ² € £ ¥ 👋🏽 🇦🇲 👩‍👩‍👧 🤖
+def f(x):\n\tif x >= 2 and not x % 2:\n\t\treturn {"a": [x ** 2, None]}  # odd?\n\n\n
+    <|im_end|> <s> </s> [INST] <tool_call> trailing spaces   \t\tand tabs
+"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found.
+
+    Attributes:
+        same: nothing below speaks against it.
+        max_logit_gap: the largest difference of two logits; None where they cannot be compared.
+        greedy_equal: whether the same greedy tokens follow one prompt; None as above.
+        token_ids_equal: whether a page of mixed text gives the same ids; None where neither model
+            has a tokenizer.
+        logit_scale: the standard deviation of the first model's logits.
+        positions: how many positions the logits were compared at.
+        tolerance: the allowed gap, for logits of a scale of 1 or more.
+        differences: why they are not the same, one sentence each.
+        notes: settings that differ without a difference in what was measured.
+    """
+
+    same: bool
+    max_logit_gap: float | None
+    greedy_equal: bool | None
+    token_ids_equal: bool | None
+    logit_scale: float | None
+    positions: int
+    tolerance: float
+    differences: list[str]
+    notes: list[str]
+
+
+def compare(a: LM, b: LM, tolerance: float = DEFAULT_TOLERANCE) -> Comparison:
+    """Compare two models loaded in float32.
+
+    The largest allowed gap is `tolerance`, or `tolerance` times the scale of the logits where that
+    is below 1: a model whose logits are all tiny is not the same as any other such model.
+    """
+    differences, notes = _compare_configs(a.config, b.config)
+    token_ids_equal = _compare_tokenizers(a.tokenizer, b.tokenizer, differences)
+    gap, scale, greedy_equal, positions = None, None, None, 0
+    if a.config.vocab_size == b.config.vocab_size:
+        rows = _probes(a, b)
+        positions = rows.numel()
+        gap, scale = _compare_logits(a, b, rows, tolerance, differences)
+        if gap is not None and scale is not None:
+            limit = _limit(tolerance, scale)
+            greedy_equal = _compare_greedy(a, b, rows[0], limit, differences, notes)
+            _compare_embeddings(a, b, tolerance, differences)
+    return Comparison(
+        same=not differences,
+        max_logit_gap=gap,
+        greedy_equal=greedy_equal,
+        token_ids_equal=token_ids_equal,
+        logit_scale=scale,
+        positions=positions,
+        tolerance=tolerance,
+        differences=differences,
+        notes=notes,
+    )
+
+
+def _compare_configs(a: ModelConfig, b: ModelConfig) -> tuple[list[str], list[str]]:
+    differences, notes = [], []
+    for spec in fields(ModelConfig):
+        if not spec.compare:
+            continue
+        left, right = getattr(a, spec.name), getattr(b, spec.name)
+        if left == right:
+            continue
+        sentence = f"{spec.name} is {left} in A and {right} in B."
+        if spec.name == "vocab_size" or (
+            spec.name in ("rope_theta", "rope_scaling", "sliding_window")
+            and _reach(spec.name, a) != _reach(spec.name, b)
+        ):
+            differences.append(sentence)
+        else:
+            notes.append(sentence)
+    return differences, notes
+
+
+def _reach(name: str, config: ModelConfig) -> Any:
+    """A setting as it acts: a window as wide as the context is none."""
+    value = getattr(config, name)
+    if name == "sliding_window" and value is not None:
+        return value if value < config.max_position_embeddings else None
+    return value
+
+
+def _compare_tokenizers(
+    a: Tokenizer | None, b: Tokenizer | None, differences: list[str]
+) -> bool | None:
+    if a is None and b is None:
+        return None
+    if a is None or b is None:
+        differences.append(f"only {'B' if a is None else 'A'} has a tokenizer.")
+        return False
+    for text in (*PAGE.splitlines(keepends=True), PAGE):
+        for special in (False, True):
+            left, right = _encode(a, text, special), _encode(b, text, special)
+            if left != right:
+                place = "with" if special else "without"
+                differences.append(
+                    f"the text {text[:40]!r} has other token ids, {place} special tokens: "
+                    f"{_clip(left)} in A, {_clip(right)} in B."
+                )
+                return False
+    if a.special_tokens != b.special_tokens:
+        names = sorted(set(a.special_tokens.items()) ^ set(b.special_tokens.items()))
+        differences.append(f"the special tokens differ: {_clip(names)}.")
+    return True
+
+
+def _encode(tokenizer: Tokenizer, text: str, special: bool) -> list[int] | str:
+    """The ids, or the refusal of a tokenizer that lacks characters of the text."""
+    try:
+        return tokenizer.encode(text, add_special_tokens=special)
+    except LlamitaError as error:
+        return error.message
+
+
+def _clip(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _probes(a: LM, b: LM) -> Tensor:
+    """Token ids [rows, T] to compare on: text first where there is a tokenizer, then random ids."""
+    vocabulary = a.config.vocab_size
+    context = min(a.config.max_position_embeddings, b.config.max_position_embeddings)
+    length = min(_ROW_LENGTH, context)
+    rows = max(_ROWS, -(-_ROW_LENGTH // length))
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, vocabulary, (rows, length), generator=generator)
+    encoded = _encode(a.tokenizer, PAGE, special=True) if a.tokenizer is not None else []
+    if isinstance(encoded, list):
+        text = torch.tensor([i for i in encoded if i < vocabulary][:length], dtype=torch.long)
+        ids[0, : len(text)] = text
+    return ids
+
+
+def _compare_logits(
+    a: LM, b: LM, rows: Tensor, tolerance: float, differences: list[str]
+) -> tuple[float | None, float | None]:
+    left, right = a.logits(rows.to(a.device)).cpu(), b.logits(rows.to(b.device)).cpu()
+    broken = [name for name, x in (("A", left), ("B", right)) if not bool(x.isfinite().all())]
+    if broken:
+        differences.append(f"the logits of {' and '.join(broken)} are not all finite numbers.")
+        return None, None
+    gaps = (left - right).abs().amax(-1)
+    gap, scale = float(gaps.max()), float(left.std())
+    limit = _limit(tolerance, scale)
+    if gap > limit:
+        beyond = gaps > limit
+        first = int(beyond.any(0).nonzero()[0])
+        differences.append(
+            f"logits differ by up to {gap:.3g}, where {limit:.3g} is allowed (their scale is "
+            f"{scale:.3g}); first at position {first}, at {int(beyond.sum())} of {gaps.numel()}."
+        )
+    return gap, scale
+
+
+def _limit(tolerance: float, scale: float) -> float:
+    return tolerance * min(1.0, scale)
+
+
+def _compare_greedy(
+    a: LM, b: LM, prompt: Tensor, limit: float, differences: list[str], notes: list[str]
+) -> bool:
+    context = min(a.config.max_position_embeddings, b.config.max_position_embeddings)
+    count = min(GREEDY_TOKENS, max(context // 2, 1))
+    ids = prompt[: max(min(len(prompt), context - count) // 2, 1)].tolist()
+    left, right = (
+        lm.generate(ids, max_tokens=count, temperature=0.0, stop_token_ids=[]).token_ids
+        for lm in (a, b)
+    )
+    if left == right:
+        return True
+    first = next(i for i in range(count) if left[i : i + 1] != right[i : i + 1])
+    logits = a.logits(torch.tensor([[*ids, *left[:first]]], device=a.device))[0, -1]
+    lead = float(logits[left[first]] - logits[right[first]])
+    sentence = (
+        f"greedy tokens part at token {first + 1} of {count}: {left[first]} in A, "
+        f"{right[first]} in B, which A ranks {lead:.3g} lower."
+    )
+    # Gaps within the tolerance may turn a tie; more than both gaps together is another model.
+    (notes if lead <= 2 * limit else differences).append(sentence)
+    return False
+
+
+def _compare_embeddings(a: LM, b: LM, tolerance: float, differences: list[str]) -> None:
+    """Rows of tokens that no probe holds would otherwise go unseen."""
+    left = a.model.model.embed_tokens.weight.detach().float().cpu()
+    right = b.model.model.embed_tokens.weight.detach().float().cpu()
+    if left.shape != right.shape:
+        return
+    gaps = (left - right).abs().amax(-1)
+    scale = float(left.std())
+    beyond = (~(gaps <= tolerance * scale)).nonzero().flatten()
+    if len(beyond):
+        differences.append(
+            f"the embedding of {len(beyond)} tokens differs, first of token {int(beyond[0])}, by "
+            f"up to {float(gaps.max()):.3g} (the table's scale is {scale:.3g})."
+        )
