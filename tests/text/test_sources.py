@@ -29,6 +29,12 @@ def test_a_folder_is_read_recursively_in_sorted_order_without_hidden_files(tmp_p
     assert names(tmp_path) == ["a.txt", "b.md", "c/UP.TXT", "z/1.txt.zst", "z/2.jsonl.gz"]
 
 
+def test_folders_are_visited_in_sorted_order(tmp_path: Path) -> None:
+    folders = ["m", "z", "c", "x", "a", "q", "b", "y", "k", "d", "w", "e"]
+    touch(tmp_path, *(f"{name}/text.txt" for name in folders))
+    assert names(tmp_path) == [f"{name}/text.txt" for name in sorted(folders)]
+
+
 def test_kind_and_compression_come_from_the_name(tmp_path: Path) -> None:
     touch(tmp_path, "a.txt", "b.md.gz", "c.jsonl.zst")
     found = [(file.kind, file.compression) for file in find_text_files([tmp_path]).files]
