@@ -150,7 +150,7 @@ def _family_of(keys: Mapping[str, Any]) -> Family:
             "config.json lacks model_type.",
             hint=f"Say it with --override model_type=NAME; known are {known}.",
         )
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise CheckpointError(
             f"config.json has model_type {model_type or architectures!r}; read are {known}.",
             hint="If the model is a plain Llama under another name, pass both "

@@ -21,6 +21,7 @@ from llamita.formats.config_read import parse_config
 from llamita.formats.config_write import config_to_json
 from llamita.formats.safetensors_file import (
     INDEX,
+    LARGEST_SHARD,
     SINGLE,
     read_safetensors,
     read_sharded,
@@ -110,7 +111,7 @@ def save_model_directory(
     content = config_to_json(config, dtype=stored.pop() if len(stored) == 1 else "float32")
     check_replaceable(directory)
     with replace_directory(directory) as temporary:
-        write_safetensors(tensors, temporary)
+        write_safetensors(tensors, temporary, LARGEST_SHARD)
         if tokenizer is not None:
             tokenizer.save(temporary)
         write_json(temporary / GENERATION_CONFIG, _generation_content(content, generation))

@@ -66,9 +66,7 @@ def read_sharded(index_path: Path, read_shard: Any = read_safetensors) -> dict[s
     return tensors
 
 
-def write_safetensors(
-    tensors: Mapping[str, Tensor], directory: Path, largest_shard: int = LARGEST_SHARD
-) -> None:
+def write_safetensors(tensors: Mapping[str, Tensor], directory: Path, largest_shard: int) -> None:
     """Write `model.safetensors` into `directory`, or numbered shards and their index."""
     shards: list[dict[str, Tensor]] = [{}]
     room = largest_shard
