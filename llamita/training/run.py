@@ -72,6 +72,7 @@ def train(
             f"the tokenizer in {data} is not the one its tokens were made with.",
             hint="Put the right tokenizer files back, or prepare the data again.",
         )
+    data_changed = False
     is_new = not (run / RECIPE_NAME).exists()
     if is_new:
         if must_exist:
@@ -82,7 +83,7 @@ def train(
         _check_free(run)
         recipe = _decide_machine(requested or Recipe(), observer)
     else:
-        _check_same(run, requested, manifest, allow_changed_data)
+        data_changed = _check_same(run, requested, manifest, allow_changed_data)
         recipe = load_recipe(run / RECIPE_NAME)
     model = _build_model(recipe, tokenizer)
     observer.say(_describe(recipe, model, manifest))
@@ -91,7 +92,7 @@ def train(
         trainer.settle_steps(_settle_length(trainer, started))
         _begin(run, data, manifest, requested or Recipe(), trainer)
     else:
-        trainer.resume()
+        trainer.resume(data_changed=data_changed)
     was_finished = trainer.step >= trainer.steps
     trainer.train()
     seconds = time.perf_counter() - started
@@ -169,7 +170,8 @@ def _check_free(run: Path) -> None:
 
 def _check_same(
     run: Path, requested: Recipe | None, manifest: Manifest, allow_changed_data: bool
-) -> None:
+) -> bool:
+    """Refuse to go on with something else; whether the data changed, where that is allowed."""
     recorded: dict[str, Any] = read_json(run / MANIFEST_NAME, TrainingError)
     changed_tokenizer = recorded["tokenizer_fingerprint"] != manifest.tokenizer.fingerprint
     if changed_tokenizer:
@@ -177,20 +179,21 @@ def _check_same(
             f"{run} was begun with another tokenizer; its embeddings mean other tokens.",
             hint="Give the data it was begun with, or start a new run with another -o.",
         )
-    if recorded["data_fingerprint"] != manifest.fingerprint and not allow_changed_data:
+    data_changed = bool(recorded["data_fingerprint"] != manifest.fingerprint)
+    if data_changed and not allow_changed_data:
         raise TrainingError(
             f"{run} was begun with other data ({recorded['data']}).",
             hint="Give that data, or go on with this one anyway: --allow-changed-data",
         )
-    if requested is None:
-        return
-    differences = _differences(recorded["requested"], requested.model_dump(mode="json"))
+    asked = recorded["requested"] if requested is None else requested.model_dump(mode="json")
+    differences = _differences(recorded["requested"], asked)
     if differences:
         raise TrainingError(
             f"{run} was begun with other settings: {'; '.join(differences)}.",
             hint="Leave the settings out to go on as it was begun, or start a new run "
             "with another -o.",
         )
+    return data_changed
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

@@ -90,8 +90,11 @@ class Trainer:
         """Write the length of the run into its recipe, in place of tokens or minutes."""
         self.recipe = self.recipe.model_copy(update={"length": Length(steps=steps)})
 
-    def resume(self) -> None:
-        """Go back to the newest whole checkpoint, if there is one."""
+    def resume(self, *, data_changed: bool = False) -> None:
+        """Go back to the newest whole checkpoint, if there is one.
+
+        A position in other data means nothing, so changed data is read from its beginning.
+        """
         progress = load_newest_checkpoint(
             self.run_directory / "checkpoints", self.model, self.optimizers, self.observer.say
         )
@@ -100,7 +103,10 @@ class Trainer:
             return
         self.step = progress["step"]
         self.best_loss = progress["best_loss"]
-        self.loader.load_state_dict(progress["loader"])
+        if data_changed:
+            self.observer.say("the data changed: reading it from its beginning")
+        else:
+            self.loader.load_state_dict(progress["loader"])
         self.observer.say(f"resuming after step {self.step} of {self.steps}")
 
     def train(self) -> None:

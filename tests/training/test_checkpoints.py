@@ -1,0 +1,130 @@
+"""Checkpoints: whole or not there, newest whole one first."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+import torch
+from torch.optim import Optimizer as TorchOptimizer
+
+from llamita.config import preset
+from llamita.errors import TrainingError
+from llamita.model import Transformer
+from llamita.training import checkpoints
+from llamita.training.checkpoints import load_newest_checkpoint, save_checkpoint
+from llamita.training.optimizers import build_optimizers
+from llamita.training.recipe import Optimizer
+
+
+def _state(seed: int, name: str = "adamw") -> tuple[Transformer, list[TorchOptimizer]]:
+    model = Transformer(preset("tiny", 60)).initialize(seed)
+    return model, build_optimizers(model, Optimizer(name=name))  # type: ignore[arg-type]
+
+
+def _step(model: Transformer, optimizers: list[TorchOptimizer]) -> None:
+    model(torch.arange(12)[None]).square().mean().backward()
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def _save(folder: Path, step: int, seed: int = 0, keep: int = 9) -> Transformer:
+    model, optimizers = _state(seed)
+    _step(model, optimizers)
+    save_checkpoint(folder, step, model, optimizers, {"step": step}, keep)
+    return model
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_a_restored_state_takes_the_same_next_step(tmp_path: Path, name: str) -> None:
+    model, optimizers = _state(0, name)
+    _step(model, optimizers)
+    save_checkpoint(tmp_path, 1, model, optimizers, {"step": 1}, keep=1)
+    restored, restored_optimizers = _state(1, name)
+    progress = load_newest_checkpoint(tmp_path, restored, restored_optimizers, print)
+    assert progress == {"step": 1}
+    for state in ((model, optimizers), (restored, restored_optimizers)):
+        _step(*state)
+    for a, b in zip(model.parameters(), restored.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert restored.lm_head.weight is restored.model.embed_tokens.weight
+
+
+def test_the_random_state_is_restored(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    _save(tmp_path, 1)
+    expected = torch.rand(3)
+    load_newest_checkpoint(tmp_path, *_state(1), print)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_only_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in (1, 2, 10):
+        _save(tmp_path, step, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000002", "step-0000010"]
+
+
+def _truncate(folder: Path) -> None:
+    path = folder / "__0_0.distcp"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _flip(folder: Path) -> None:
+    path = folder / "__0_0.distcp"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def _unfinish(folder: Path) -> None:
+    (folder / "complete.json").unlink()
+
+
+def _lose(folder: Path) -> None:
+    (folder / ".metadata").unlink()
+
+
+def _garble(folder: Path) -> None:
+    (folder / "complete.json").write_text("[]")
+
+
+@pytest.mark.parametrize("damage", [_truncate, _flip, _unfinish, _lose, _garble])
+def test_a_torn_checkpoint_is_skipped_and_named(tmp_path: Path, damage: object) -> None:
+    good = _save(tmp_path, 1)
+    _save(tmp_path, 2, seed=3)
+    damage(tmp_path / "step-0000002")  # type: ignore[operator]
+    said: list[str] = []
+    model, optimizers = _state(7)
+    assert load_newest_checkpoint(tmp_path, model, optimizers, said.append) == {"step": 1}
+    assert len(said) == 1
+    assert "step-0000002" in said[0]
+    for a, b in zip(model.parameters(), good.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_when_none_is_whole_nothing_starts_anew_in_silence(tmp_path: Path) -> None:
+    _save(tmp_path, 1)
+    _flip(tmp_path / "step-0000001")
+    with pytest.raises(TrainingError, match="none of the 1"):
+        load_newest_checkpoint(tmp_path, *_state(1), print)
+
+
+def test_a_disk_that_fills_up_leaves_the_older_checkpoint_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _save(tmp_path, 1)
+
+    def no_space(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "write_json", no_space)
+    with pytest.raises(OSError, match="No space"):
+        _save(tmp_path, 2, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-0000001"]
+    assert load_newest_checkpoint(tmp_path, *_state(1), print) == {"step": 1}
+
+
+def test_no_checkpoints_is_no_error(tmp_path: Path) -> None:
+    assert load_newest_checkpoint(tmp_path / "none", *_state(1), print) is None

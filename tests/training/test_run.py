@@ -1,0 +1,301 @@
+"""Whole runs: started, stopped, resumed, refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import small_recipe
+from safetensors.torch import load_file
+
+from llamita.data.manifest import Manifest
+from llamita.errors import DataError, Interrupted, TrainingError
+from llamita.training import run as run_module
+from llamita.training.metrics import read_metrics
+from llamita.training.recipe import Length, Recipe, load_recipe
+from llamita.training.run import train
+from llamita.training.trainer import Observer, Trainer
+
+TIMED = ("tokens_per_second",)
+
+
+def _weights(run: Path, name: str = "latest") -> dict[str, torch.Tensor]:
+    return load_file(run / name / "model.safetensors")
+
+
+def _same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def _metrics(run: Path) -> list[dict[str, Any]]:
+    lines = read_metrics(run / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if k not in TIMED} for line in lines]
+
+
+def _stop_after(step: int) -> Observer:
+    """An observer that presses Ctrl-C during a step."""
+
+    def on_step(now: int, steps: int, loss: float, rate: float) -> None:
+        if now == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return Observer(say=lambda text: None, on_step=on_step)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(
+    data: Path, tmp_path: Path, optimizer: str
+) -> None:
+    recipe = small_recipe(
+        f"optimizer.name={optimizer}",
+        "model.residual_dropout=0.2",
+        "model.attention_dropout=0.1",
+        "batch.accumulation=2",
+        steps=20,
+    )
+    train(data, tmp_path / "whole", recipe)
+    with pytest.raises(Interrupted, match="after step 10 of 20"):
+        train(data, tmp_path / "parts", recipe, observer=_stop_after(10))
+    summary = train(data, tmp_path / "parts", recipe)
+    assert summary.steps == 20
+    assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "parts"))
+    assert _same(_weights(tmp_path / "whole", "best"), _weights(tmp_path / "parts", "best"))
+    assert _metrics(tmp_path / "whole") == _metrics(tmp_path / "parts")
+
+
+def test_a_run_leaves_what_the_design_names(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(data, run, small_recipe())
+    assert {path.name for path in run.iterdir()} == {
+        "latest", "best", "checkpoints", "metrics.jsonl", "recipe.toml", "manifest.json",
+        "tensorboard",
+    }  # fmt: skip
+    assert (run / "checkpoints" / "step-0000006" / "complete.json").exists()
+    assert json.loads((run / "manifest.json").read_text())["kind"] == "run"
+
+
+def test_the_written_recipe_replays_the_run(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "first", small_recipe())
+    train(data, tmp_path / "second", load_recipe(tmp_path / "first" / "recipe.toml"))
+    assert _same(_weights(tmp_path / "first"), _weights(tmp_path / "second"))
+
+
+def test_training_learns(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", small_recipe("optimizer.learning_rate=0.01", steps=60))
+    losses = [m["loss"] for m in _metrics(tmp_path / "run") if "loss" in m]
+    assert losses[0] > 5.4
+    assert losses[-1] < 0.6 * losses[0]
+    validations = [m["validation_loss"] for m in _metrics(tmp_path / "run") if "sample" in m]
+    assert validations == sorted(validations, reverse=True)
+
+
+def test_minutes_become_steps_once_and_do_not_touch_the_weights(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+
+    def pretend(trainer: Trainer, minutes: float, spent: float) -> int:
+        measured.append(real(trainer, minutes, spent))
+        return 8
+
+    real = run_module.steps_that_fit
+    monkeypatch.setattr(run_module, "steps_that_fit", pretend)
+    dropout = "model.residual_dropout=0.2"
+    timed = small_recipe(dropout).model_copy(update={"length": Length(minutes=0.5)})
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "timed", timed, observer=_stop_after(3))
+    train(data, tmp_path / "timed", timed)
+    assert load_recipe(tmp_path / "timed" / "recipe.toml").length == Length(steps=8)
+    assert len(measured) == 1
+    assert measured[0] > 8
+    train(data, tmp_path / "counted", small_recipe(dropout, steps=8))
+    assert _same(_weights(tmp_path / "timed"), _weights(tmp_path / "counted"))
+
+
+def test_tokens_become_steps_rounded_up(data: Path, tmp_path: Path) -> None:
+    recipe = small_recipe().model_copy(update={"length": Length(tokens=4 * 32 * 3 + 1)})
+    assert train(data, tmp_path / "run", recipe).steps == 4
+
+
+def test_a_finished_run_says_so_and_stays_as_it_was(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", small_recipe())
+    before = _weights(tmp_path / "run")
+    summary = train(data, tmp_path / "run")
+    assert summary.was_finished
+    assert _same(before, _weights(tmp_path / "run"))
+
+
+def test_a_resume_path_that_is_not_there_is_an_error(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="no run to resume"):
+        train(data, tmp_path / "nowhere", must_exist=True)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_changed_data_is_refused_by_name_of_the_override(
+    data: Path, other_data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "run", small_recipe(), observer=_stop_after(3))
+    with pytest.raises(TrainingError, match="--allow-changed-data"):
+        train(other_data, tmp_path / "run", small_recipe())
+    assert train(other_data, tmp_path / "run", small_recipe(), allow_changed_data=True).steps == 6
+
+
+def test_another_tokenizer_is_refused(data: Path, tmp_path: Path) -> None:
+    from llamita.data.prepare import prepare
+
+    texts = data.parent / "texts"
+    prepare([texts], tmp_path / "data", tokenizer="bpe:290")
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "run", small_recipe(), observer=_stop_after(3))
+    with pytest.raises(TrainingError, match="another tokenizer"):
+        train(tmp_path / "data", tmp_path / "run", allow_changed_data=True)
+
+
+def test_a_swapped_tokenizer_file_in_the_data_is_refused(data: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(data, tmp_path / "data")
+    path = tmp_path / "data" / "tokenizer.json"
+    path.write_text(path.read_text().replace("<|im_end|>", "<|turn|>"))
+    with pytest.raises(DataError, match="not the one"):
+        train(tmp_path / "data", tmp_path / "run", small_recipe())
+
+
+def test_other_settings_for_a_run_that_exists_are_named(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", small_recipe())
+    with pytest.raises(TrainingError, match=r"optimizer\.learning_rate was 0\.002 and is now 0\.1"):
+        train(data, tmp_path / "run", small_recipe("optimizer.learning_rate=0.1"))
+
+
+def test_a_folder_with_other_things_is_no_place_for_a_run(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("x")
+    with pytest.raises(TrainingError, match=r"precious\.txt"):
+        train(data, tmp_path, small_recipe())
+    with pytest.raises(TrainingError, match="is a file"):
+        train(data, tmp_path / "precious.txt", small_recipe())
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_at_its_first_step(
+    data: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    train(data, tmp_path / "whole", small_recipe())
+    train(data, tmp_path / "killed", small_recipe())
+    for name in ("checkpoints", "latest", "best"):
+        shutil.rmtree(tmp_path / "killed" / name)
+    train(data, tmp_path / "killed", small_recipe())
+    assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "killed"))
+    assert _metrics(tmp_path / "whole") == _metrics(tmp_path / "killed")
+
+
+def test_data_without_a_held_out_split_trains_without_validation(
+    data: Path, tmp_path: Path
+) -> None:
+    from llamita.data.prepare import prepare
+
+    texts = data.parent / "texts"
+    prepare([texts], tmp_path / "data", tokenizer="bpe:300", val_fraction=0.0)
+    assert Manifest.load(tmp_path / "data").val.tokens == 0
+    train(tmp_path / "data", tmp_path / "run", small_recipe())
+    assert (tmp_path / "run" / "latest").is_dir()
+    assert not (tmp_path / "run" / "best").exists()
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "run", small_recipe(), observer=_stop_after(3))
+    real = Trainer.resume
+
+    def poisoned(trainer: Trainer) -> None:
+        real(trainer)
+        with torch.no_grad():
+            trainer.model.model.norm.weight[0] = float("nan")
+
+    monkeypatch.setattr(Trainer, "resume", poisoned)
+    with pytest.raises(TrainingError, match="step 4"):
+        train(data, tmp_path / "run", small_recipe())
+    monkeypatch.setattr(Trainer, "resume", real)
+    assert train(data, tmp_path / "run", small_recipe()).steps == 6
+
+
+def test_without_a_working_compiler_the_run_goes_on_with_one_line(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(function: object, **options: object) -> object:
+        def fail(*args: object) -> object:
+            raise RuntimeError("no compiler here\nand much more")
+
+        return fail
+
+    monkeypatch.setattr(torch, "compile", broken)
+    said: list[str] = []
+    observer = Observer(say=said.append, on_step=lambda *args: None)
+    train(data, tmp_path / "run", small_recipe("machine.compile=on"), observer=observer)
+    assert [line for line in said if "compilation: no compiler here" in line]
+    train(data, tmp_path / "eager", small_recipe())
+    assert _same(_weights(tmp_path / "run"), _weights(tmp_path / "eager"))
+
+
+def test_transformers_reads_the_trained_model(data: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    import llamita
+
+    train(data, tmp_path / "run", small_recipe())
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "latest")
+    ours = llamita.load(tmp_path / "run")
+    ids = torch.arange(0, 32)[None] * 7 % 300
+    with torch.no_grad():
+        gap = (theirs(ids).logits - ours.logits(ids)).abs().max()
+    assert gap < 2e-5
+    text = transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "latest")
+    assert ours.tokenizer is not None
+    assert text("the llama walks").input_ids == ours.tokenizer.encode("the llama walks", True)
+
+
+def _command(data: Path, run: Path, recipe: Recipe) -> list[str]:
+    recipe_file = run.parent / "asked.toml"
+    recipe.save(recipe_file)
+    program = [sys.executable, "-m", "llamita", "train", str(data), "-o", str(run)]
+    return [*program, "--config", str(recipe_file)]
+
+
+def _wait_for_steps(run: Path, steps: int) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        lines = read_metrics(run / "metrics.jsonl")
+        if lines and lines[-1]["step"] >= steps:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the run did not get going")
+
+
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
+def test_the_same_command_again_goes_on_after_ctrl_c_and_after_kill(
+    data: Path, tmp_path: Path, blow: signal.Signals
+) -> None:
+    recipe = small_recipe("watch.validations=15", steps=60)
+    run = tmp_path / "run"
+    process = subprocess.Popen(_command(data, run, recipe), stderr=subprocess.PIPE, text=True)
+    _wait_for_steps(run, 9)
+    process.send_signal(blow)
+    errors = process.communicate(timeout=60)[1]
+    if blow == signal.SIGINT:
+        assert process.returncode == 130
+        assert "same command again" in errors
+        assert "Traceback" not in errors
+    again = subprocess.run(_command(data, run, recipe), capture_output=True, text=True, check=True)
+    assert "resuming after step" in again.stderr
+    train(data, tmp_path / "whole", recipe)
+    assert _same(_weights(tmp_path / "whole"), _weights(run))
