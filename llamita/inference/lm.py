@@ -65,7 +65,6 @@ class LM:
         self.config = model.config
         self.tokenizer = tokenizer
         self.stop_token_ids = self._own_stop_token_ids(generation_config or {})
-        self._evaluating = Evaluating(model)
 
     @property
     def device(self) -> torch.device:
@@ -76,7 +75,7 @@ class LM:
     def logits(self, input_ids: Tensor | Sequence[Sequence[int]]) -> Tensor:
         """Float32 logits [B, T, V] of each token's successor, for ids [B, T]."""
         ids = self._input_ids(input_ids)
-        with self._evaluating:
+        with Evaluating(self.model):
             logits: Tensor = self.model(ids)
         return logits.float()
 
@@ -93,7 +92,7 @@ class LM:
         """
         ids = self._input_ids(input_ids)
         targets = ids if labels is None else self._labels(labels, ids.shape)
-        with self._evaluating:
+        with Evaluating(self.model):
             logits: Tensor = self.model(ids)[:, :-1]
         targets = targets[:, 1:].reshape(-1)
         if not bool((targets != -100).any()):

@@ -54,7 +54,9 @@ class SamplingParams:
         _check_integer("top_k", self.top_k, "0 (off) or more", lowest=0)
         _check_number("top_p", self.top_p, "from 0 to 1 (off)", lowest=0.0, highest=1.0)
         _check_number("min_p", self.min_p, "from 0 (off) to 1", lowest=0.0, highest=1.0)
-        _check_number("repetition_penalty", self.repetition_penalty, "above 0; 1 is off", above=0.0)
+        allowed = "from 0.001 to 1000; 1 is off"
+        penalty = self.repetition_penalty
+        _check_number("repetition_penalty", penalty, allowed, lowest=0.001, highest=1000.0)
         if self.seed is not None:
             allowed = "from 0 to 2**63 - 1, or None"
             _check_integer("seed", self.seed, allowed, lowest=0, highest=MAX_SEED)
@@ -96,17 +98,16 @@ def _check_number(
     *,
     lowest: float = -math.inf,
     highest: float = math.inf,
-    above: float = -math.inf,
 ) -> None:
     if not isinstance(value, Real) or isinstance(value, bool):
         raise _wrong_value(name, value, f"a number, {allowed}")
     number = float(value)
-    if not math.isfinite(number) or not (lowest <= number <= highest and number > above):
+    if not math.isfinite(number) or not lowest <= number <= highest:
         raise _wrong_value(name, value, allowed)
 
 
 def _stop_strings(value: Any) -> tuple[str, ...]:
-    strings = (value,) if isinstance(value, str) else value
+    strings = () if value is None else (value,) if isinstance(value, str) else value
     allowed = "a string or a list of strings, none of them empty"
     if not isinstance(strings, list | tuple):
         raise _wrong_value("stop", value, allowed)

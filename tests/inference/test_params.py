@@ -29,6 +29,7 @@ from llamita.inference.params import SamplingParams
         ("min_p", math.nan),
         ("repetition_penalty", 0),
         ("repetition_penalty", -2),
+        ("repetition_penalty", 1e-50),
         ("seed", -1),
         ("seed", 2**63),
         ("seed", 1.0),
@@ -54,6 +55,7 @@ def test_values_at_the_borders_are_taken():
         max_tokens=0, temperature=0, top_k=0, top_p=0, min_p=1, seed=2**63 - 1, stop="end"
     )
     assert params.stop == ("end",)
+    assert SamplingParams(stop=None).stop == ()
     assert SamplingParams(max_tokens=None, stop_token_ids=[]).stop_token_ids == ()
 
 
