@@ -1,7 +1,8 @@
 """Reading a tokenizer from disk, told apart by content.
 
 Where a directory has both files, `tokenizer.json` counts: it is what `AutoTokenizer` reads, and
-only it can hold tokens that were added later. What llamita writes gives the same ids from both.
+only it can hold tokens that were added later. llamita writes it from the `tokenizer.model`, with
+the same ids (in unigram models but for ties, which SentencePiece's 32-bit sums break by chance).
 """
 
 from __future__ import annotations

@@ -59,3 +59,9 @@ def test_ascii_appears_at_once(trained: Tokenizer) -> None:
 def test_bytes_that_never_become_a_character_come_at_the_end(trained: Tokenizer) -> None:
     ids = trained.encode("𝒳")[:-1]
     assert stream(trained, ids) == [*[""] * len(ids), "\ufffd"]
+
+
+def test_a_continuation_keeps_its_leading_space(llama_model: bytes) -> None:
+    tokenizer = SentencePieceTokenizer(llama_model)
+    detokenizer = IncrementalDetokenizer(tokenizer, continues=True)
+    assert "".join(map(detokenizer.push, tokenizer.encode("the man"))) == " the man"

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sentencepiece import SentencePieceProcessor
+from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 from tokenizer_texts import MIXED, train_model
 from transformers import AutoTokenizer
 
+from llamita.errors import TokenizerError
 from llamita.tokenizer import load_tokenizer, train_tokenizer
 from llamita.tokenizer.spm import SentencePieceTokenizer
 
@@ -104,6 +105,25 @@ def test_the_saved_directory_gives_autotokenizer_the_same_ids(
         assert peer.encode(text, add_special_tokens=False) == loaded.encode(text) == ids
         assert peer.decode(ids) == loaded.decode(ids) == text
         assert peer.encode(text) == loaded.encode(text, True) == tokenizer.encode(text, True)
+
+
+def test_pieces_need_not_be_in_the_order_of_their_scores(
+    llama_model: bytes, corpus: list[str], tmp_path: Path
+) -> None:
+    proto = sentencepiece_model_pb2.ModelProto.FromString(llama_model)
+    normal = list(proto.pieces[300:])
+    del proto.pieces[300:]
+    proto.pieces.extend(reversed(normal))
+    tokenizer = SentencePieceTokenizer(proto.SerializeToString())
+    tokenizer.save(tmp_path)
+    assert load_tokenizer(tmp_path).encode_batch(corpus) == tokenizer.encode_batch(corpus)
+
+
+def test_a_model_cut_off_behind_its_pieces_is_refused(llama_model: bytes) -> None:
+    proto = sentencepiece_model_pb2.ModelProto.FromString(llama_model)
+    proto.ClearField("normalizer_spec")
+    with pytest.raises(TokenizerError, match="cut off"):
+        SentencePieceTokenizer(proto.SerializeToString())
 
 
 def test_a_normalizing_model_survives_saving(

@@ -83,9 +83,13 @@ def test_sentencepiece_trains_silently(
 
 
 def test_sentencepiece_learns_from_long_lines_and_reserved_characters() -> None:
-    text = "wonderful \0 ▅ ▁ days; " * 5000
-    tokenizer = train_tokenizer([text], "spm:300")
-    assert len(tokenizer.encode("wonderful days")) < len("wonderful days") / 2
+    tokenizer = train_tokenizer(["հրաշալի \0 ▅ ▁ օրեր; " * 5000], "spm:290")
+    assert len(tokenizer.encode("հրաշալի օրեր")) < len("հրաշալի օրեր") / 2
+
+
+def test_byte_level_bpe_does_not_learn_what_occurs_once() -> None:
+    with pytest.raises(TokenizerError, match="too small"):
+        train_tokenizer(["qwertyuiop"], "bpe:260")
 
 
 def test_digits_are_single_tokens(corpus: list[str]) -> None:
