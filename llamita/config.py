@@ -169,7 +169,7 @@ class ModelConfig:
             )
         if kind == "dynamic" and self.head_dim <= 2:
             raise ConfigError(
-                f"head_dim is {self.head_dim}; dynamic rope_scaling needs at least 4."
+                f"head_dim is {self.head_dim}; dynamic rope_scaling needs 4."
             )
         if kind == "yarn" and self.rope_theta <= 1:
             raise ConfigError(f"rope_theta is {self.rope_theta}; yarn rope_scaling needs above 1.")
