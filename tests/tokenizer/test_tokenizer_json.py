@@ -62,7 +62,9 @@ def qwen_like(corpus: list[str]) -> PreTrainedTokenizerFast:
     backend = byte_level(corpus, split, [])
     backend.normalizer = normalizers.NFC()
     backend.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
-    backend.add_tokens([AddedToken("<tool_call>", special=False), AddedToken("frobnicate")])
+    backend.add_tokens(
+        [AddedToken("<tool_call>", special=False), AddedToken("frobnicate"), AddedToken("naïf")]
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>"
     )
@@ -142,6 +144,13 @@ def test_added_tokens_that_look_like_control_tokens_are_ones(
     assert "<tool_call>" in tokenizer.special_tokens
     assert "frobnicate" not in tokenizer.special_tokens
     assert len(tokenizer.encode("frobnicate")) == 1
+
+
+def test_added_words_are_plain_text_not_byte_level(corpus: list[str], tmp_path: Path) -> None:
+    qwen_like(corpus).save_pretrained(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    [token_id] = tokenizer.encode("naïf")
+    assert tokenizer.token_bytes(token_id) == "naïf".encode()
 
 
 @pytest.mark.parametrize(

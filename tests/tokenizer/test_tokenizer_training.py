@@ -83,7 +83,7 @@ def test_sentencepiece_trains_silently(
 
 
 def test_sentencepiece_learns_from_long_lines_and_reserved_characters() -> None:
-    tokenizer = train_tokenizer(["հրաշալի \0 ▅ ▁ օրեր; " * 5000], "spm:290")
+    tokenizer = train_tokenizer(["հրաշալի \0 ▅ ▁ օրեր; " * 190], "spm:290")
     assert len(tokenizer.encode("հրաշալի օրեր")) < len("հրաշալի օրեր") / 2
 
 
