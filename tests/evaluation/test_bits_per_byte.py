@@ -174,7 +174,13 @@ def test_the_standard_error_tells_how_the_estimate_scatters():
 
 def test_a_single_window_has_an_error_by_tokens_and_a_single_token_none(make_model, tokenizer):
     model = make_model()
-    assert 0 < bits_per_byte(model, tokenizer, ["abc"]).bits_per_byte_stderr < 10
+    text = "é🦙 Rom"
+    bits = np.array(plain_nats(model, tokenizer, text, CONTEXT)) / math.log(2)
+    sizes = np.array([len(tokenizer.token_bytes(token)) for token in tokenizer.encode(text)])
+    assert 2 <= len(bits) <= CONTEXT
+    assert len(set(sizes)) > 1
+    error = bits_per_byte(model, tokenizer, [text]).bits_per_byte_stderr
+    assert error == pytest.approx(ratio_standard_error(bits, sizes), rel=1e-4)
     assert math.isnan(bits_per_byte(model, tokenizer, ["a"]).bits_per_byte_stderr)
 
 

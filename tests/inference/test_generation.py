@@ -48,9 +48,10 @@ def test_a_ragged_batch_gives_each_prompt_what_it_gets_alone(new_model, kind, se
     assert len({tuple(result.token_ids) for result in batch}) == len(PROMPTS)
 
 
-def test_rows_that_finish_early_do_not_change_the_others(model):
+@pytest.mark.parametrize("penalty", [1.0, 1.5])
+def test_rows_that_finish_early_do_not_change_the_others(model, penalty):
     lm = LM(model)
-    settings = {**SAMPLED, "max_tokens": 30}
+    settings = {**SAMPLED, "max_tokens": 30, "repetition_penalty": penalty}
     alone = [lm.generate(p, **settings, stop_token_ids=[]).token_ids for p in PROMPTS]
     stops = [tokens[3 * row] for row, tokens in enumerate(alone[:-1])]
     batch = lm.generate(PROMPTS, **settings, stop_token_ids=stops)
