@@ -21,7 +21,7 @@ from llamita.tokenizer.train import train_tokenizer
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train_tokenizer(["the cat sat on the mat, é 🦙 " * 20], "bpe:270")
     directory = tmp_path_factory.mktemp("load") / "model"
-    config = ModelConfig(270, 16, 24, 1, 2, max_position_embeddings=64)
+    config = ModelConfig(270, 16, 24, 1, 2, max_position_embeddings=64, eos_token_id=1)
     save_model_directory(
         Transformer(config).initialize(0),
         directory,
@@ -37,7 +37,7 @@ def test_a_model_is_loaded_with_its_tokenizer_and_stop_tokens(model: Path) -> No
     assert isinstance(lm, llamita.LM)
     assert lm.tokenizer is not None
     assert lm.tokenizer.decode(lm.tokenizer.encode("the cat é")) == "the cat é"
-    assert set(lm.stop_token_ids) == {0, 2}
+    assert set(lm.stop_token_ids) == {0, 1, 2}
     assert lm.logits(torch.zeros(1, 3, dtype=torch.long)).shape == (1, 3, 270)
 
 

@@ -141,6 +141,13 @@ def test_saving_over_the_directory_a_model_is_mapped_from_is_safe(saved: Path) -
         assert torch.equal(build_model(load_checkpoint(saved))(ids), before)
 
 
+def test_the_read_tensors_become_the_parameters_without_a_copy(saved: Path) -> None:
+    checkpoint = load_checkpoint(saved)
+    parameters = dict(build_model(checkpoint).named_parameters())
+    for name, tensor in checkpoint.state_dict.items():
+        assert parameters[name].data_ptr() == tensor.data_ptr()
+
+
 def test_loaded_models_are_in_evaluation_mode_and_trainable(saved: Path) -> None:
     model = build_model(load_checkpoint(saved))
     assert not model.training
