@@ -168,9 +168,7 @@ class ModelConfig:
                 f"low_freq_factor ({scaling['low_freq_factor']})."
             )
         if kind == "dynamic" and self.head_dim <= 2:
-            raise ConfigError(
-                f"head_dim is {self.head_dim}; dynamic rope_scaling needs 4."
-            )
+            raise ConfigError(f"head_dim is {self.head_dim}; dynamic rope_scaling needs 4.")
         if kind == "yarn" and self.rope_theta <= 1:
             raise ConfigError(f"rope_theta is {self.rope_theta}; yarn rope_scaling needs above 1.")
         object.__setattr__(self, "rope_scaling", None if kind == "default" else scaling)
