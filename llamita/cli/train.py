@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from llamita.cli.options import JsonOption
+
 
 def command(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A folder made by prepare.")],
@@ -26,7 +28,7 @@ def command(
     allow_changed_data: Annotated[
         bool, typer.Option("--allow-changed-data", help="Resume although the data changed.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Pretrain a model on prepared data. The same command again resumes a stopped run."""
     from llamita.training.recipe import build_recipe

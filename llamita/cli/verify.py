@@ -5,32 +5,38 @@ from __future__ import annotations
 import dataclasses
 import json as json_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import llamita
+from llamita.cli.options import JsonOption
 from llamita.errors import CheckFailed, ConfigError
-from llamita.shipping.verify import DEFAULT_TOLERANCE, Comparison, compare
+
+if TYPE_CHECKING:
+    from llamita.shipping.verify import Comparison
 
 
 def command(
     a: Annotated[Path, typer.Argument(metavar="A", help="A model directory or a RUN.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The one to hold against it.")],
     tolerance: Annotated[
-        float,
+        float | None,
         typer.Option(
-            help="The largest allowed gap of two logits. Rounding the weights to bfloat16 makes "
-            "about 0.05, to 8 bits 0.2."
+            help="The largest allowed gap of two logits; 2e-5 if left out. Rounding the weights "
+            "to bfloat16 makes about 0.05, to 8 bits 0.2."
         ),
-    ] = DEFAULT_TOLERANCE,
+    ] = None,
     override: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Set this config field of both."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Compare logits, greedy tokens and tokenization; exit 1 where they differ."""
+    from llamita.shipping.verify import DEFAULT_TOLERANCE, compare
+
+    tolerance = DEFAULT_TOLERANCE if tolerance is None else tolerance
     if not tolerance >= 0:
         raise ConfigError(f"--tolerance is {tolerance}; it must be 0 or more.")
     left, right = (

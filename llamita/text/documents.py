@@ -18,7 +18,7 @@ from llamita.text.decoding import check_encoding, read_text
 from llamita.text.sources import TextFile, find_text_files
 from llamita.text.splitting import cut_text
 
-MAX_DOCUMENT_CHARS = 4_000_000
+MAX_DOCUMENT_CHARS = 1_000_000
 MAX_LINE_CHARS = 1 << 28
 SURROGATES = re.compile("[\ud800-\udfff]")
 

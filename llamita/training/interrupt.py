@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType, TracebackType
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 
-class InterruptWatch:
-    """While entered, the first Ctrl-C (or SIGTERM) only sets `asked`; a second one stops at once.
+class Interrupt:
+    """Whether the user asked to stop."""
 
-    Signals reach the main thread alone; elsewhere this does nothing.
-    """
+    asked = False
 
-    def __init__(self) -> None:
-        self.asked = False
-        self._previous: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> InterruptWatch:
-        if threading.current_thread() is threading.main_thread():
-            for name in (signal.SIGINT, signal.SIGTERM):
-                self._previous[name] = signal.signal(name, self._on_signal)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for name, handler in self._previous.items():
-            signal.signal(name, handler)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """Signal handler: the first signal is noted, a second one stops at once."""
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+
+
+@contextmanager
+def noted_interrupts() -> Iterator[Interrupt]:
+    """Inside the block, Ctrl-C and SIGTERM are noted instead of acted on.
+
+    Signals reach the main thread alone; elsewhere nothing is changed.
+    """
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    previous = [signal.signal(name, interrupt.ask) for name in signals]
+    try:
+        yield interrupt
+    finally:
+        for name, handler in zip(signals, previous, strict=True):
+            signal.signal(name, handler)

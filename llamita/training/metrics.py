@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from llamita.files import atomic_write_text
@@ -39,15 +38,8 @@ class MetricsLog:
             else:
                 self._events.add_text(name, str(value), step)
 
-    def __enter__(self) -> MetricsLog:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Flush and end both files."""
         self._file.close()
         self._events.close()
 

@@ -1,4 +1,4 @@
-"""Which number format and device to train in, decided by a look at this machine."""
+"""Which number format to train in, decided by a look at this machine."""
 
 from __future__ import annotations
 
@@ -10,15 +10,6 @@ import torch
 # Below this gain bfloat16's rounding buys too little. CPUs without its instructions emulate it
 # many times slower than float32.
 _WORTHWHILE_SPEEDUP = 1.3
-
-
-def choose_device(wanted: str) -> torch.device:
-    """`auto` is a CUDA GPU, else Apple's, else the CPU."""
-    if wanted != "auto":
-        return torch.device(wanted)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def choose_precision(wanted: str, device: torch.device) -> tuple[str, str]:

@@ -17,10 +17,11 @@ from llamita.data.manifest import Manifest
 from llamita.errors import DataError, TrainingError
 from llamita.files import read_json, write_json
 from llamita.model import Transformer
+from llamita.model.placement import choose_device
 from llamita.tokenizer import Tokenizer, load_tokenizer
 from llamita.training.budget import steps_that_fit
 from llamita.training.compiling import has_compiler
-from llamita.training.precision import choose_device, choose_precision
+from llamita.training.precision import choose_precision
 from llamita.training.recipe import Machine, Recipe, load_recipe
 from llamita.training.trainer import SILENT, Observer, Trainer
 
@@ -111,7 +112,7 @@ def _build_model(recipe: Recipe, tokenizer: Tokenizer) -> Transformer:
 
 def _decide_machine(recipe: Recipe, observer: Observer) -> Recipe:
     wanted = recipe.machine
-    device = choose_device(wanted.device)
+    device = choose_device(None if wanted.device == "auto" else wanted.device)
     precision, reason = choose_precision(wanted.precision, device)
     compiling = wanted.compile
     if compiling == "auto":

@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.training.checkpoints import load_newest_checkpoint, save_checkpoint
 from llamita.training.compiling import compile_loss
-from llamita.training.interrupt import InterruptWatch
+from llamita.training.interrupt import noted_interrupts
 from llamita.training.metrics import MetricsLog
 from llamita.training.optimizers import build_optimizers, clip_gradients, set_learning_rate
 from llamita.training.recipe import Length, Recipe
@@ -119,7 +120,8 @@ class Trainer:
         self.model.train()
         marks = _evenly(self.steps, self.recipe.watch.validations)
         saved_at = time.monotonic()
-        with MetricsLog(self.run_directory, self.step) as log, InterruptWatch() as interrupt:
+        log = MetricsLog(self.run_directory, self.step)
+        with closing(log), noted_interrupts() as interrupt:
             while self.step < self.steps:
                 values = self.take_step()
                 at_mark = self.step in marks

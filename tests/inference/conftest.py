@@ -8,15 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import settings
 
 from llamita.config import ModelConfig
 from llamita.inference.lm import LM
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer
-
-settings.register_profile("llamita", derandomize=True, deadline=None)
-settings.load_profile("llamita")
 
 EOS, BOS, VOCAB = 256, 257, 258
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizer_texts import MIXED, SPECS, WORDS, train_model
 
 from llamita.tokenizer import Tokenizer, train_tokenizer
+from tests.tokenizer.tokenizer_texts import MIXED, SPECS, WORDS, train_model
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizer_texts import MIXED
 
 from llamita.tokenizer import IncrementalDetokenizer, Tokenizer
 from llamita.tokenizer.spm import SentencePieceTokenizer
+from tests.tokenizer.tokenizer_texts import MIXED
 
 IDS = settings(
     deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
-from tokenizer_texts import MIXED, train_model
 from transformers import AutoTokenizer
 
 from llamita.errors import TokenizerError
 from llamita.tokenizer import load_tokenizer, train_tokenizer
 from llamita.tokenizer.spm import SentencePieceTokenizer
+from tests.tokenizer.tokenizer_texts import MIXED, train_model
 
 TEXTS = settings(
     deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]

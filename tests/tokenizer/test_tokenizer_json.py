@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizer_texts import MIXED
 from tokenizers import (
     AddedToken,
     Regex,
@@ -23,6 +22,7 @@ from transformers import AutoTokenizer, LlamaTokenizer, PreTrainedTokenizerFast
 
 from llamita.errors import TokenizerError
 from llamita.tokenizer import load_tokenizer
+from tests.tokenizer.tokenizer_texts import MIXED
 
 QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizer_texts import MIXED
 
 from llamita.errors import TokenizerError
 from llamita.tokenizer import load_tokenizer, train_tokenizer
+from tests.tokenizer.tokenizer_texts import MIXED
 
 
 def test_files_are_told_apart_by_content(

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tokenizer_texts import MIXED
 
 from llamita.errors import TokenizerError
 from llamita.tokenizer import make_tokenizer, train_tokenizer
 from llamita.tokenizer.sample import sample_texts, split_at_lines
 from llamita.tokenizer.train import TokenizerSpec, parse_spec
+from tests.tokenizer.tokenizer_texts import MIXED
 
 
 def test_specs_name_a_kind_and_a_size() -> None:

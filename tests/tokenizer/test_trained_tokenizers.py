@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizer_texts import MIXED, SPECS
 from transformers import AutoTokenizer
 
 from llamita.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from tests.tokenizer.tokenizer_texts import MIXED, SPECS
 
 TRICKY = ["<0x41>", "<0x0A>", "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<unk>", "  ", "\r\n"]
 TEXTS = st.lists(st.text() | st.sampled_from([*TRICKY, MIXED]), max_size=4).map("".join)

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import small_recipe
 from safetensors.torch import load_file
 
 from llamita.data.manifest import Manifest
@@ -23,6 +22,7 @@ from llamita.training.metrics import read_metrics
 from llamita.training.recipe import Length, Recipe, load_recipe
 from llamita.training.run import train
 from llamita.training.trainer import Observer, Trainer
+from tests.training.conftest import small_recipe
 
 TIMED = ("tokens_per_second",)
 

@@ -1,0 +1,87 @@
+"""What lies at a path: a checkpoint, prepared data or a training run."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from llamita.config import ModelConfig
+from llamita.data.manifest import Manifest
+from llamita.formats.detect import LATEST, RECIPE, is_data, is_run, load_checkpoint
+from llamita.tokenizer.files import has_tokenizer
+from llamita.tokenizer.load import load_tokenizer
+from llamita.training.metrics import METRICS_NAME, read_metrics
+from llamita.training.recipe import load_recipe
+
+
+def describe(path: Path, overrides: dict[str, Any]) -> dict[str, Any]:
+    """What `path` holds. `config`, `parameters` and `tokenizer` are None where it has none.
+
+    Besides: a model's `dtype` and `bytes`, a RUN's `run`, a DATA folder's `data`.
+
+    Raises:
+        LlamitaError: it is nothing that llamita knows, or damaged.
+    """
+    if is_data(path):
+        return {
+            "format": "data",
+            "config": None,
+            "parameters": None,
+            "tokenizer": _describe_tokenizer(path),
+            "data": Manifest.load(path).model_dump(mode="json"),
+        }
+    state = _describe_run(path) if is_run(path) else None
+    if state is not None and not (path / LATEST).exists():
+        return {
+            "format": "run",
+            "config": None,
+            "parameters": None,
+            "tokenizer": None,
+            "run": state,
+        }
+    checkpoint = load_checkpoint(path, overrides)
+    tensors = checkpoint.state_dict.values()
+    found = {
+        "format": checkpoint.format if state is None else "run",
+        "config": _describe_config(checkpoint.config),
+        "parameters": sum(tensor.numel() for tensor in tensors),
+        "dtype": str(checkpoint.dtype).removeprefix("torch."),
+        "bytes": sum(tensor.numel() * tensor.element_size() for tensor in tensors),
+        "tokenizer": _describe_tokenizer(checkpoint.directory),
+    }
+    return found if state is None else {**found, "run": state}
+
+
+def _describe_config(config: ModelConfig) -> dict[str, Any]:
+    return {
+        spec.name: getattr(config, spec.name) for spec in dataclasses.fields(config) if spec.init
+    }
+
+
+def _describe_tokenizer(directory: Path) -> dict[str, Any] | None:
+    if not has_tokenizer(directory):
+        return None
+    tokenizer = load_tokenizer(directory)
+    return {
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "special_tokens": tokenizer.special_tokens,
+        "fingerprint": tokenizer.fingerprint,
+    }
+
+
+def _describe_run(run: Path) -> dict[str, Any]:
+    lines = read_metrics(run / METRICS_NAME)
+    losses = [
+        line["validation_bits_per_byte"] for line in lines if "validation_bits_per_byte" in line
+    ]
+    return {
+        "step": lines[-1]["step"] if lines else 0,
+        "steps": load_recipe(run / RECIPE).length.steps,
+        "bits_per_byte": losses[-1] if losses else None,
+        "best_bits_per_byte": min(losses, default=None),
+    }
