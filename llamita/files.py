@@ -7,10 +7,12 @@ the end. A killed process or a full disk leaves the old file or none.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,8 +74,9 @@ def read_json(path: Path, error: type[LlamitaError] = DataError) -> Any:
 def replace_directory(final: Path) -> Iterator[Path]:
     """Yield a temporary sibling directory that becomes `final` when the block ends well.
 
-    An existing `final` is swapped out and removed only after the new one is in place. When the
-    block raises, the temporary directory is removed and `final` stays as it was.
+    Where the system can exchange two directories (Linux), there is at no moment no `final`;
+    elsewhere an existing one is moved aside first. When the block raises, the temporary directory
+    is removed and `final` stays as it was.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".tmp", dir=final.parent))
@@ -83,17 +86,38 @@ def replace_directory(final: Path) -> Iterator[Path]:
         for path in temporary.rglob("*"):
             fsync_path(path)
         fsync_path(temporary)
-        if final.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".old", dir=final.parent))
+        if not final.exists():
+            temporary.replace(final)
+        elif not _exchange(temporary, final):
+            old = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".tmp", dir=final.parent))
             final.replace(old / "replaced")
             temporary.replace(final)
             shutil.rmtree(old, ignore_errors=True)
-        else:
-            temporary.replace(final)
         fsync_path(final.parent)
-    except BaseException:
+    finally:
+        # What is left under this name is the old directory, or one that was not finished.
         shutil.rmtree(temporary, ignore_errors=True)
-        raise
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what the functions above left in `directory` when the process was killed.
+
+    Only for directories that no other process is writing to.
+    """
+    for path in directory.glob(".*.????????.tmp"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Swap two directories in one step with Linux's renameat2; False where that is not possible."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(rename(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
 
 
 def sha256_file(path: Path) -> str:

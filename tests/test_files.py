@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from llamita import files
 from llamita.errors import CheckpointError, DataError
 from llamita.files import (
     atomic_write_bytes,
     atomic_write_text,
     read_json,
+    remove_leftovers,
     replace_directory,
     sha256_file,
     write_json,
@@ -39,7 +43,12 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_directory_replaces_another_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_directory_replaces_another_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    if not can_exchange:
+        monkeypatch.setattr(files, "_exchange", lambda a, b: False)
     final = tmp_path / "d"
     for content in ("one", "two"):
         with replace_directory(final) as folder:
@@ -82,3 +91,20 @@ def test_json_and_hashes_round_trip(tmp_path: Path) -> None:
     assert read_json(tmp_path / "x.json") == {"name": "լամա"}
     (tmp_path / "abc").write_bytes(b"abc")
     assert sha256_file(tmp_path / "abc").startswith("ba7816bf8f01cfea")
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+from llamita.files import replace_directory
+with replace_directory(Path(sys.argv[1]) / "model") as folder:
+    (folder / "half").write_text("x")
+    os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    (tmp_path / "kept.tmp").write_text("x")
+    (tmp_path / ".hidden").write_text("x")
+    assert len(list(tmp_path.iterdir())) == 3
+    remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "kept.tmp"]

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 import llamita
+from llamita.config import ModelConfig
 from llamita.data.manifest import Manifest
 from llamita.errors import DataError, TrainingError
-from llamita.files import read_json, write_json
+from llamita.files import read_json, remove_leftovers, write_json
 from llamita.model import Transformer
 from llamita.model.placement import choose_device
 from llamita.tokenizer import Tokenizer, load_tokenizer
@@ -28,8 +33,11 @@ from llamita.training.trainer import SILENT, Observer, Trainer
 RECIPE_NAME = "recipe.toml"
 MANIFEST_NAME = "manifest.json"
 
-# Compiling takes about a minute on two cores; a shorter run does not win it back.
-_COMPILE_FROM_MINUTES = 5.0
+LOCK_NAME = ".lock"
+
+# Compiling takes about half a minute on two cores; a shorter run does not win it back.
+_COMPILE_FROM_SECONDS = 120.0
+_USUAL_FLOPS = {"cpu": 2e11, "cuda": 5e13}
 
 
 @dataclass(frozen=True)
@@ -82,46 +90,71 @@ def train(
                 hint="Check the path, or leave --resume out to start a new one.",
             )
         _check_free(run)
-        recipe = _decide_machine(requested or Recipe(), observer)
+        asked = requested or Recipe()
+        config = _model_config(asked, tokenizer)
+        recipe = _decide_machine(asked, config, observer)
     else:
         data_changed = _check_same(run, requested, manifest, allow_changed_data)
         recipe = load_recipe(run / RECIPE_NAME)
-    model = _build_model(recipe, tokenizer)
-    observer.say(_describe(recipe, model, manifest))
+        config = _model_config(recipe, tokenizer)
+    model = Transformer(config).initialize(recipe.seed).to(recipe.machine.device)
+    observer.say(_describe(recipe, config, manifest))
     trainer = Trainer(run, data, recipe, model, tokenizer, observer)
-    if is_new:
-        trainer.settle_steps(_settle_length(trainer, started))
-        _begin(run, data, manifest, requested or Recipe(), trainer)
-    else:
-        trainer.resume(data_changed=data_changed)
-    was_finished = trainer.step >= trainer.steps
-    trainer.train()
+    with _locked(run):
+        if is_new:
+            trainer.settle_steps(_settle_length(trainer, started))
+            _begin(run, data, manifest, asked, trainer)
+        else:
+            trainer.resume(data_changed=data_changed)
+        was_finished = trainer.step >= trainer.steps
+        trainer.train()
     seconds = time.perf_counter() - started
-    return Summary(run, trainer.steps, model.config.count_parameters(), seconds, was_finished)
+    return Summary(run, trainer.steps, config.count_parameters(), seconds, was_finished)
 
 
-def _build_model(recipe: Recipe, tokenizer: Tokenizer) -> Transformer:
-    config = recipe.model_shape(
+@contextmanager
+def _locked(run: Path) -> Iterator[None]:
+    """Keep other processes out of a run, and remove what a killed one left half written."""
+    run.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(run / LOCK_NAME, timeout=0):
+            for folder in (run, run / "checkpoints"):
+                remove_leftovers(folder)
+            yield
+    except Timeout:
+        raise TrainingError(
+            f"another process is training in {run}.", hint="Wait for it, or choose another -o."
+        ) from None
+
+
+def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
+    return recipe.model_shape(
         tokenizer.vocab_size,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    return Transformer(config).initialize(recipe.seed).to(recipe.machine.device)
 
 
-def _decide_machine(recipe: Recipe, observer: Observer) -> Recipe:
+def _decide_machine(recipe: Recipe, config: ModelConfig, observer: Observer) -> Recipe:
     wanted = recipe.machine
     device = choose_device(None if wanted.device == "auto" else wanted.device)
     precision, reason = choose_precision(wanted.precision, device)
     compiling = wanted.compile
     if compiling == "auto":
-        minutes = recipe.length.minutes
-        long_enough = minutes is None or minutes >= _COMPILE_FROM_MINUTES
+        long_enough = _expected_seconds(recipe, config, device.type) >= _COMPILE_FROM_SECONDS
         compiling = "on" if long_enough and has_compiler(device) else "off"
     observer.say(f"computing on {device.type} in {precision} ({reason}), compilation {compiling}")
     machine = Machine(device=device.type, precision=precision, compile=compiling)
     return recipe.model_copy(update={"machine": machine})
+
+
+def _expected_seconds(recipe: Recipe, config: ModelConfig, device: str) -> float:
+    """A rough guess before anything was measured: 6 operations a parameter and token."""
+    if recipe.length.minutes is not None:
+        return 60 * recipe.length.minutes
+    tokens = recipe.length.tokens or (recipe.length.steps or 0) * recipe.tokens_per_step
+    return 6 * config.count_parameters() * tokens / _USUAL_FLOPS.get(device, 1e12)
 
 
 def _settle_length(trainer: Trainer, started: float) -> int:
@@ -139,7 +172,6 @@ def _settle_length(trainer: Trainer, started: float) -> int:
 
 def _begin(run: Path, data: Path, manifest: Manifest, requested: Recipe, trainer: Trainer) -> None:
     """Write what the run is; the recipe last, since a folder with one is a run."""
-    run.mkdir(parents=True, exist_ok=True)
     write_json(
         run / MANIFEST_NAME,
         {
@@ -161,7 +193,8 @@ def _check_free(run: Path) -> None:
         return
     if not run.is_dir():
         raise TrainingError(f"{run} is a file; a run needs a folder.")
-    others = [path.name for path in run.iterdir() if path.name != MANIFEST_NAME]
+    ours = (MANIFEST_NAME, LOCK_NAME)
+    others = [path.name for path in run.iterdir() if path.name not in ours]
     if others:
         raise TrainingError(
             f"{run} is no training run and not empty (it has {sorted(others)[0]}).",
@@ -208,8 +241,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") 
     return found
 
 
-def _describe(recipe: Recipe, model: Transformer, manifest: Manifest) -> str:
-    config = model.config
+def _describe(recipe: Recipe, config: ModelConfig, manifest: Manifest) -> str:
     return (
         f"{config.count_parameters():,} parameters: {config.num_hidden_layers} layers, width "
         f"{config.hidden_size}, vocabulary {config.vocab_size}, context "

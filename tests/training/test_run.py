@@ -74,7 +74,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(
 def test_a_run_leaves_what_the_design_names(data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(data, run, small_recipe())
-    assert {path.name for path in run.iterdir()} == {
+    assert {path.name for path in run.iterdir()} - {".lock"} == {
         "latest", "best", "checkpoints", "metrics.jsonl", "recipe.toml", "manifest.json",
         "tensorboard",
     }  # fmt: skip
@@ -198,6 +198,23 @@ def test_a_run_killed_before_its_first_checkpoint_starts_at_its_first_step(
     assert _metrics(tmp_path / "whole") == _metrics(tmp_path / "killed")
 
 
+def test_data_too_short_for_one_block_leaves_no_folder_behind(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"1,000,000 \+ 1"):
+        train(data, tmp_path / "run", small_recipe("batch.context_length=1000000"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_two_processes_cannot_train_in_one_run(data: Path, tmp_path: Path) -> None:
+    from filelock import FileLock
+
+    train(data, tmp_path / "run", small_recipe())
+    with (
+        FileLock(tmp_path / "run" / ".lock"),
+        pytest.raises(TrainingError, match="another process"),
+    ):
+        train(data, tmp_path / "run", small_recipe())
+
+
 def test_data_without_a_held_out_split_trains_without_validation(
     data: Path, tmp_path: Path
 ) -> None:
@@ -218,8 +235,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(
         train(data, tmp_path / "run", small_recipe(), observer=_stop_after(3))
     real = Trainer.resume
 
-    def poisoned(trainer: Trainer) -> None:
-        real(trainer)
+    def poisoned(trainer: Trainer, *, data_changed: bool) -> None:
+        real(trainer, data_changed=data_changed)
         with torch.no_grad():
             trainer.model.model.norm.weight[0] = float("nan")
 
