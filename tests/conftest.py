@@ -1,4 +1,4 @@
-"""What the whole suite shares: small prepared data, and a hypothesis that repeats itself exactly."""
+"""What the whole suite shares: small prepared data, and a hypothesis that repeats itself."""
 
 from __future__ import annotations
 

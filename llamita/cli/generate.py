@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 def command(
     model: ModelArgument,
     prompt: Annotated[
-        str, typer.Argument(help="The text to continue; '-' reads it from stdin, as it is.")
+        str,
+        typer.Argument(
+            metavar="PROMPT", help="The text to continue; '-' reads it from stdin, as it is."
+        ),
     ],
     max_tokens: Annotated[
         int, typer.Option(help="At most so many new tokens.")

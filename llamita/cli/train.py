@@ -9,12 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from llamita.cli.options import JsonOption
+from llamita.config import PRESETS
 
 
 def command(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="A folder made by prepare.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="RUN", help="The run's folder.")],
-    preset: Annotated[str | None, typer.Option(help="A shape by name.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help=f"The model's shape: {', '.join(PRESETS)}.")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Train for about this long.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Train on this many tokens.")] = None,
     steps: Annotated[int | None, typer.Option(help="Train for this many steps.")] = None,
