@@ -60,23 +60,24 @@ def _evaluate(
     from llamita.cli.progress import progress_bar
     from llamita.errors import TokenizerError
     from llamita.evaluation.bits_per_byte import bits_per_byte
-    from llamita.text.documents import ReadCounts, read_files
+    from llamita.text.documents import read_files
 
     if lm.tokenizer is None:
         raise TokenizerError(
             "this model has no tokenizer, so text cannot be scored.",
             hint="Add the tokenizer's files to the model's directory.",
         )
-    counts = ReadCounts()
-    texts = (document.text for document in read_files(files, field=field, counts=counts))
-    total = sum(file.path.stat().st_size for file in files) if limit_bytes is None else limit_bytes
-    with progress_bar("evaluate", total / 1e6, "MB") as bar:
+    texts = (document.text for document in read_files(files, field=field))
+    # Of compressed files the length of the text is not known beforehand.
+    known = limit_bytes is not None or not any(file.compression for file in files)
+    size = limit_bytes or sum(file.path.stat().st_size for file in files)
+    with progress_bar("evaluate", size / 1e6 if known else None, "MB") as bar:
         return bits_per_byte(
             lm.model,
             lm.tokenizer,
             texts if limit_bytes is None else first_bytes(texts, limit_bytes),
             context_length=context_length,
-            progress=lambda _: bar.update(min(counts.bytes_read, total) / 1e6),
+            progress=lambda scored: bar.advance(scored / 1e6),
         )
 
 
