@@ -12,6 +12,7 @@ import typer
 
 from llamita.cli.options import JsonOption
 from llamita.cli.progress import progress_bar, say
+from llamita.errors import DataError, TrainingError
 
 if TYPE_CHECKING:
     from llamita.data.manifest import Manifest
@@ -69,9 +70,14 @@ def command(
 
     started = time.perf_counter()
     data, run = out / "data", out / "run"
-    manifest = _prepare(corpus, out, data, tokenizer)
-    with training_observer() as observer:
-        summary = train(data, run, demo_recipe(minutes), observer=observer)
+    try:
+        manifest = _prepare(corpus, out, data, tokenizer)
+        with training_observer() as observer:
+            summary = train(data, run, demo_recipe(minutes), observer=observer)
+    except (DataError, TrainingError) as error:
+        if not data.exists():
+            raise
+        raise type(error)(error.message, hint="Choose another folder with --out.") from error
     lm = llamita.load(run)
     figures = _measure(lm, out, data, summary, started)
     if as_json:
@@ -84,7 +90,7 @@ def command(
 
 def demo_recipe(minutes: float) -> Recipe:
     """A narrow model that sees as many tokens as the minutes allow."""
-    from llamita.training.recipe import build_recipe
+    from llamita.training.recipe_file import build_recipe
 
     settings = [
         f"length.minutes={minutes}",
@@ -129,35 +135,40 @@ def _measure(lm: LM, out: Path, data: Path, summary: Summary, started: float) ->
         xz_bits_per_byte,
     )
     from llamita.files import read_json, write_json
+    from llamita.formats.detect import LATEST
 
     texts = _held_out_texts(data)
     result = _score(lm, texts)
     say("compressing the same bytes with xz and gzip")
     held_out = "".join(texts).encode()
-    seconds = summary.seconds
+    compressed = {
+        "xz_bits_per_byte": xz_bits_per_byte(held_out),
+        "gzip_bits_per_byte": gzip_bits_per_byte(held_out),
+        "primed_xz_bits_per_byte": primed_xz_bits_per_byte(_training_text(lm, data), held_out),
+    }
+    total_seconds = time.perf_counter() - started
     if summary.was_finished and (out / FIGURES_NAME).exists():
-        seconds = read_json(out / FIGURES_NAME)["training_seconds"]
+        total_seconds = read_json(out / FIGURES_NAME)["total_seconds"]
     figures = Figures(
         bits_per_byte=result.bits_per_byte,
         bits_per_byte_stderr=result.bits_per_byte_stderr,
-        xz_bits_per_byte=xz_bits_per_byte(held_out),
-        gzip_bits_per_byte=gzip_bits_per_byte(held_out),
-        primed_xz_bits_per_byte=primed_xz_bits_per_byte(_training_text(lm, data), held_out),
+        **compressed,
         held_out_bytes=result.bytes,
         parameters=summary.parameters,
         steps=summary.steps,
-        training_seconds=round(seconds, 1),
-        total_seconds=round(time.perf_counter() - started, 1),
-        model=str(summary.run / "latest"),
+        training_seconds=round(summary.training_seconds, 1),
+        total_seconds=round(total_seconds, 1),
+        model=str(summary.run / LATEST),
     )
     write_json(out / FIGURES_NAME, asdict(figures))
     return figures
 
 
 def _held_out_texts(data: Path) -> list[str]:
+    from llamita.data.prepare import VALIDATION_NAME
     from llamita.text.documents import read_documents
 
-    return [document.text for document in read_documents([data / "validation.jsonl"])]
+    return [document.text for document in read_documents([data / VALIDATION_NAME])]
 
 
 def _training_text(lm: LM, data: Path) -> bytes:
@@ -209,9 +220,9 @@ def _print_samples(lm: LM) -> None:
 def _print_next(run: Path, data: Path) -> None:
     print(
         f"""
-The model is in {run / "latest"}, a HuggingFace directory. Try:
+The model is in {run}/latest, a HuggingFace directory. Try:
   llamita generate {run} "Shall I compare thee"
-  llamita eval {run} --text {data / "validation.jsonl"}
+  llamita eval {run} --text {data}/validation.jsonl
   llamita inspect {run}
   llamita demo --corpus YOUR_TEXT --out my-model --minutes 30"""
     )

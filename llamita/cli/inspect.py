@@ -31,11 +31,12 @@ def _table(found: dict[str, Any]) -> str:
     if "run" in found:
         run = found["run"]
         rows.append(("trained", f"{run['step']} of {run['steps']} steps"))
-        if run["bits_per_byte"] is not None:
+        if run["validation_bits_per_byte"] is not None:
             rows.append(
                 (
-                    "bits per byte",
-                    f"{run['bits_per_byte']:.3f}, best {run['best_bits_per_byte']:.3f}",
+                    "validation",
+                    f"{run['validation_bits_per_byte']:.3f} bits per byte, "
+                    f"best {run['best_validation_bits_per_byte']:.3f}",
                 )
             )
     if found["parameters"] is not None:

@@ -84,6 +84,8 @@ def _run_command(name: str, arguments: list[str]) -> int:
     try:
         app(args=arguments, prog_name=f"llamita {name}")
     except SystemExit as stop:
+        if stop.code == EXIT_INTERRUPTED:  # Typer took the Ctrl-C
+            raise KeyboardInterrupt from None
         return stop.code if isinstance(stop.code, int) else EXIT_BAD_INPUT
     return 0
 

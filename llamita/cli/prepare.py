@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from llamita.cli.options import JsonOption
 from llamita.cli.progress import ProgressBar, progress_bar, say
 from llamita.data.manifest import Manifest
 from llamita.data.prepare import Reporter, prepare
@@ -41,7 +42,7 @@ def command(
         int, typer.Option(help="Of the sample of a large text that the tokenizer is trained on.")
     ] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace other data at DATA.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Clean text, train a tokenizer on it and write token shards for `llamita train`."""
     with PhaseBars() as bars:

@@ -29,7 +29,9 @@ class ProgressBar:
         self.label, self.total, self.unit = label, total, unit
         self.console = console
         self.done = 0.0
-        self._started = self._said = time.monotonic()
+        self._said = time.monotonic()
+        # The rate counts from the first update: what came before (resuming, compiling) is no pace.
+        self._first: tuple[float, float] | None = None
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         if console.is_terminal:
@@ -47,6 +49,8 @@ class ProgressBar:
     def update(self, done: float, note: str = "") -> None:
         """Say that `done` units are finished in all; `note` stands beside the bar."""
         self.done = done
+        if self._first is None:
+            self._first = (time.monotonic(), done)
         if self._progress is not None:
             if self._task is None:
                 self._task = self._progress.add_task(self.label, total=self.total, note=note)
@@ -64,8 +68,8 @@ class ProgressBar:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _line(self, note: str) -> str:
-        seconds = self._said - self._started
-        rate = self.done / seconds if seconds > 0 else 0.0
+        started, before = self._first or (self._said, self.done)
+        rate = (self.done - before) / max(self._said - started, 1e-9)
         parts = [self.label, f"{_short(self.done)}"]
         if self.total:
             parts[1] += f"/{_short(self.total)} {self.unit}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from llamita.cli.options import JsonOption
 from llamita.cli.progress import ProgressBar, progress_bar
 from llamita.errors import TokenizerError
 
@@ -29,7 +30,6 @@ app = typer.Typer(
 
 Field = Annotated[str, typer.Option(help="The JSONL field that holds the text.")]
 Encoding = Annotated[str, typer.Option(help="The encoding of the text files.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command()
@@ -45,7 +45,7 @@ def train(
         int | None, typer.Option(min=1, help="Learn from at most this many megabytes of text.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Chooses the sample where the text is larger.")] = 0,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Train a tokenizer on TEXT and write it to DIR."""
     from llamita.text.documents import read_documents
@@ -76,7 +76,7 @@ def train(
 def inspect(
     path: Annotated[Path, typer.Argument(help="A model directory, tokenizer.json or .model.")],
     text: Annotated[str | None, typer.Argument(help="Text to show in pieces.")] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a tokenizer is, and how it cuts TEXT."""
     from llamita.tokenizer import load_tokenizer
@@ -98,7 +98,7 @@ def compare(
     ],
     field: Field = "text",
     encoding: Encoding = "utf-8",
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Count the tokens that several tokenizers need for one text."""
     from llamita.text.documents import read_documents

@@ -34,8 +34,7 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Pretrain a model on prepared data. The same command again resumes a stopped run."""
-    from llamita.training.recipe import build_recipe
-    from llamita.training.run import train
+    from llamita.training.recipe_file import build_recipe
 
     length = {"minutes": minutes, "tokens": tokens, "steps": steps}
     flags: dict[str, Any] = {
@@ -49,6 +48,9 @@ def command(
             assignments = [f"seed={seed}", *(assignments or [])]
         recipe = build_recipe(config, assignments or [], flags)
     from llamita.cli.training_progress import training_observer
+    from llamita.data.prepare import VALIDATION_NAME
+    from llamita.formats.detect import LATEST
+    from llamita.training.run import train
 
     with training_observer() as observer:
         summary = train(
@@ -59,19 +61,21 @@ def command(
             allow_changed_data=allow_changed_data,
             observer=observer,
         )
-    latest = summary.run / "latest"
+    latest = summary.run / LATEST
     if as_json:
         result = {
             "run": str(summary.run),
             "model": str(latest),
             "steps": summary.steps,
             "parameters": summary.parameters,
-            "seconds": round(summary.seconds, 1),
+            "training_seconds": round(summary.training_seconds, 1),
         }
         print(json.dumps(result))
         return
-    done = "was finished before" if summary.was_finished else f"took {summary.seconds:.0f} s"
-    print(f"{summary.steps} steps, {summary.parameters:,} parameters; training {done}.")
+    print(
+        f"{summary.steps} steps in {summary.training_seconds:.0f} s, "
+        f"{summary.parameters:,} parameters{' (finished before)' if summary.was_finished else ''}."
+    )
     print(f"The model is in {latest}. Try:")
     print(f'  llamita generate {summary.run} "Once"')
-    print(f"  llamita eval {summary.run} --text {data / 'validation.jsonl'}")
+    print(f"  llamita eval {summary.run} --text {data / VALIDATION_NAME}")

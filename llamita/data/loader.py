@@ -36,7 +36,8 @@ class BlockLoader:
         context_length: T, the inputs of a block.
         batch_size: blocks of a batch.
         seed: of the order; not negative.
-        position: blocks drawn so far, to go on from there.
+
+    `position` is the number of blocks drawn so far.
 
     Raises:
         DataError: the split is shorter than one block, or a number is out of its range.
@@ -48,28 +49,18 @@ class BlockLoader:
         context_length: int,
         batch_size: int,
         seed: int,
-        position: int = 0,
     ) -> None:
-        for name, value, least in (
-            ("batch size", batch_size, 1),
-            ("seed", seed, 0),
-            ("position", position, 0),
-        ):
+        for name, value, least in (("batch size", batch_size, 1), ("seed", seed, 0)):
             if value < least:
                 raise DataError(f"the {name} is {value}; it must be at least {least}.")
         self.dataset = dataset
         self.context_length = context_length
         self.batch_size = batch_size
         self.seed = seed
-        self.position = position
+        self.position = 0
         self.blocks_per_epoch = dataset.blocks(context_length)
         self._order_epoch = -1
         self._order: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next block, from 0."""
-        return self.position // self.blocks_per_epoch
 
     def next_batch(self) -> Batch:
         """The next `batch_size` blocks; the order goes on over the end of an epoch."""

@@ -19,7 +19,7 @@ _XZ_LARGEST_DICTIONARY = (1 << 30) + (1 << 29)
 def xz_bits_per_byte(data: bytes) -> float:
     """Bits per byte of `xz -9`."""
     _check_not_empty(data)
-    return _xz_size(data, len(data)) * 8 / len(data)
+    return _xz_size(data, _XZ_PRESET_DICTIONARY) * 8 / len(data)
 
 
 def gzip_bits_per_byte(data: bytes) -> float:
@@ -35,13 +35,13 @@ def primed_xz_bits_per_byte(prime: bytes, data: bytes) -> float:
     both sizes and cancel. xz allows dictionaries of up to 1.5 GiB.
     """
     _check_not_empty(data)
-    dictionary = len(prime) + len(data)
+    dictionary = max(len(prime) + len(data), _XZ_PRESET_DICTIONARY)
     added = _xz_size(prime + data, dictionary) - _xz_size(prime, dictionary)
     return added * 8 / len(data)
 
 
 def _xz_size(data: bytes, dictionary: int) -> int:
-    size = min(max(dictionary, _XZ_PRESET_DICTIONARY), _XZ_LARGEST_DICTIONARY)
+    size = min(dictionary, _XZ_LARGEST_DICTIONARY)
     filters = [{"id": lzma.FILTER_LZMA2, "preset": _XZ_PRESET, "dict_size": size}]
     return len(lzma.compress(data, format=lzma.FORMAT_XZ, filters=filters))
 

@@ -92,6 +92,7 @@ def save_model_directory(
     tokenizer: SavesItself | None = None,
     dtype: torch.dtype | None = None,
     generation: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Write a model directory, whole or not at all; an older one there is replaced.
 
@@ -99,6 +100,7 @@ def save_model_directory(
         dtype: of the weights on disk; left out, the model's own.
         generation: settings for `generation_config.json`, as read from another checkpoint; they
             win over the model's own token ids.
+        overwrite: replace whatever lies in `directory`, not only a model.
 
     Raises:
         ConfigError: no HuggingFace architecture expresses the model.
@@ -109,32 +111,34 @@ def save_model_directory(
     tensors = _tensors_to_save(model, dtype)
     stored = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
     content = config_to_json(config, dtype=stored.pop() if len(stored) == 1 else "float32")
-    check_replaceable(directory)
     with replace_directory(directory) as temporary:
         write_safetensors(tensors, temporary, LARGEST_SHARD)
         if tokenizer is not None:
             tokenizer.save(temporary)
         write_json(temporary / GENERATION_CONFIG, _generation_content(content, generation))
         write_json(temporary / CONFIG, content)
+        if not overwrite:
+            check_replaceable(directory, temporary)
 
 
-def check_replaceable(directory: Path) -> None:
-    """Refuse to replace anything but a model directory (a folder with other things in it is lost).
+def check_replaceable(directory: Path, written: Path) -> None:
+    """Refuse to replace a directory that holds more than weights and what is `written` anew.
 
     Raises:
-        CheckpointError: `directory` is a file, or a folder that is not empty and no model.
+        CheckpointError: `directory` is a file, or something in it would be lost.
     """
     if not directory.exists():
         return
     if not directory.is_dir():
         raise CheckpointError(f"{directory} is a file; a model is saved as a directory.")
-    entries = list(directory.iterdir())
-    has_folders = any(entry.is_dir() for entry in entries)
-    if entries and (has_folders or not (directory / CONFIG).exists()):
-        raise CheckpointError(
-            f"{directory} exists and holds other things than a model; saving would replace it.",
-            hint="Name a new directory.",
-        )
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory)
+        is_weights = path.name == INDEX or path.suffix == ".safetensors"
+        if path.is_file() and not is_weights and not (written / name).is_file():
+            raise CheckpointError(
+                f"{directory} holds other things than a model ({name}); saving would replace it.",
+                hint="Name a new directory.",
+            )
 
 
 def _tensors_to_save(model: Transformer, dtype: torch.dtype | None) -> dict[str, Tensor]:

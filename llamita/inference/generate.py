@@ -233,6 +233,7 @@ class Batch:
                 positions[:, chunk].to(self._device),
                 cache=self._cache,
                 last_positions=torch.full_like(lengths, chunk.stop - start - 1).to(self._device),
+                row_lengths=lengths.to(self._device),
             )
         self._positions = lengths[:, None].to(self._device)
         return logits

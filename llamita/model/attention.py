@@ -41,8 +41,11 @@ def plan_attention(
     positions: Tensor,
     cache: KVCache | None,
     document_ids: Tensor | None,
+    row_lengths: Tensor | None,
 ) -> AttentionPlan:
     """Angles and mask for tokens at `positions` [B, T]; `document_ids` [B, T] fence documents.
+
+    `row_lengths` [B] are the whole rows' lengths; left out, a row ends with this pass.
 
     Without a cache the order is the order in the row, so packed documents may restart their
     positions.
@@ -50,7 +53,7 @@ def plan_attention(
     time = positions.shape[1]
     if cache is None:
         mask = _mask_of_pass(config, time, document_ids, positions.device)
-        tables = rope.tables(positions)
+        tables = rope.tables(positions, row_lengths)
         return AttentionPlan(tables, None, mask, mask is None, positions, None, None, time)
 
     highest = int(positions.max())
@@ -62,7 +65,7 @@ def plan_attention(
     )
     key_length = highest + 1
     key_tables = None
-    lengths = positions.amax(-1) + 1
+    lengths = positions.amax(-1) + 1 if row_lengths is None else row_lengths
     if rope.is_dynamic:
         slots = torch.arange(key_length, device=positions.device).expand(positions.shape[0], -1)
         key_tables = rope.tables(slots, lengths)

@@ -98,6 +98,7 @@ class Transformer(nn.Module):
         cache: KVCache | None = None,
         document_ids: Tensor | None = None,
         last_positions: Tensor | None = None,
+        row_lengths: Tensor | None = None,
     ) -> Tensor:
         """Logits for each token's successor.
 
@@ -107,11 +108,15 @@ class Transformer(nn.Module):
             cache: keys and values of earlier chunks; this pass's are written into it in place.
             document_ids: [B, T]; tokens see only tokens of their own document. Not with a cache.
             last_positions: [B] indices into T; logits of those tokens alone are computed.
+            row_lengths: [B] tokens of each whole row, where this pass is a chunk of it. Dynamic
+                rotary scaling looks at them: with them, chunks give what one pass would. A token
+                beyond the original context that was not counted turns the angles of all, so no
+                cached decoding can equal a full pass there.
 
         Returns:
             [B, T, V], or [B, 1, V] with `last_positions`.
         """
-        x = self.hidden_states(input_ids, positions, cache, document_ids)
+        x = self.hidden_states(input_ids, positions, cache, document_ids, row_lengths)
         if last_positions is not None:
             rows = torch.arange(x.shape[0], device=x.device)
             x = x[rows, last_positions][:, None]
@@ -124,6 +129,7 @@ class Transformer(nn.Module):
         positions: Tensor | None = None,
         cache: KVCache | None = None,
         document_ids: Tensor | None = None,
+        row_lengths: Tensor | None = None,
     ) -> Tensor:
         """What the head reads: [B, T, C] after the final norm. Arguments as in `forward`."""
         if cache is not None and document_ids is not None:
@@ -131,7 +137,7 @@ class Transformer(nn.Module):
         if positions is None:
             time = input_ids.shape[1]
             positions = torch.arange(time, device=input_ids.device).expand(input_ids.shape)
-        plan = plan_attention(self.config, self.rope, positions, cache, document_ids)
+        plan = plan_attention(self.config, self.rope, positions, cache, document_ids, row_lengths)
         hidden: Tensor = self.model(input_ids, plan)
         return hidden
 

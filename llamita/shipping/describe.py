@@ -12,7 +12,7 @@ from llamita.formats.detect import LATEST, RECIPE, is_data, is_run, load_checkpo
 from llamita.tokenizer.files import has_tokenizer
 from llamita.tokenizer.load import load_tokenizer
 from llamita.training.metrics import METRICS_NAME, read_metrics
-from llamita.training.recipe import load_recipe
+from llamita.training.recipe_file import load_recipe
 
 
 def describe(path: Path, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -82,6 +82,6 @@ def _describe_run(run: Path) -> dict[str, Any]:
     return {
         "step": lines[-1]["step"] if lines else 0,
         "steps": load_recipe(run / RECIPE).length.steps,
-        "bits_per_byte": losses[-1] if losses else None,
-        "best_bits_per_byte": min(losses, default=None),
+        "validation_bits_per_byte": losses[-1] if losses else None,
+        "best_validation_bits_per_byte": min(losses, default=None),
     }

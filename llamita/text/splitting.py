@@ -6,6 +6,7 @@ cut. The pieces join to the text exactly, and do not depend on how the stream wa
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Iterator
 
 BLANK_LINES = ("\n\n", "\n\r\n")
@@ -39,6 +40,9 @@ def cut_text(chunks: Iterable[str], limit: int) -> Iterator[str]:
 def _cut_position(buffer: str, start: int, end: int) -> int:
     """Where to cut `buffer[start:end]`, the text going on after `end`."""
     if end - start > 1 and buffer[end - 1 : end + 1] == "\r\n":
+        end -= 1
+    # A letter stays with its accents, which normalization joins later.
+    while end - start > 1 and unicodedata.combining(buffer[end]):
         end -= 1
     middle = start + (end - start) // 2
     for breaks in (BLANK_LINES, LINE_ENDS):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.incremental import IncrementalDetokenizer
 from llamita.tokenizer.load import load_tokenizer
-from llamita.tokenizer.train import make_tokenizer, train_tokenizer
+from llamita.tokenizer.train import train_tokenizer
 
 __all__ = [
     "IncrementalDetokenizer",
     "Tokenizer",
     "load_tokenizer",
-    "make_tokenizer",
     "train_tokenizer",
 ]

@@ -14,17 +14,15 @@ from llamita.tokenizer.base import Tokenizer
 class IncrementalDetokenizer:
     """`push` one token after the other, then `finish`.
 
-    With `continues` the tokens go on from a text (a prompt): a space at their beginning is one,
-    also for a tokenizer that puts a space in front of texts and takes it away when decoding.
+    Tokens that go on from a prompt are pushed after the prompt's: a space at their beginning is
+    one, also for a tokenizer that puts a space in front of texts and takes it away when decoding.
     """
 
-    def __init__(
-        self, tokenizer: Tokenizer, skip_special_tokens: bool = True, *, continues: bool = False
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True) -> None:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._strip_next_space = tokenizer.strips_leading_space and not continues
+        self._strip_next_space = tokenizer.strips_leading_space
 
     def push(self, token_id: int) -> str:
         """The characters that this token completes; "" while one is still in parts."""

@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
-from typing import Any
 
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
@@ -24,7 +22,6 @@ from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.convert import template
 from llamita.tokenizer.files import TOKENIZER_JSON, tokenizer_config
 from llamita.tokenizer.hf import HFTokenizer
-from llamita.tokenizer.load import load_tokenizer
 from llamita.tokenizer.sample import TextSample, sample_texts
 from llamita.tokenizer.spm import ENDOFTEXT, SentencePieceTokenizer
 from llamita.tokenizer.surface import BYTE_CHARACTERS, BYTE_TOKENS
@@ -62,16 +59,6 @@ def parse_spec(spec: str) -> TokenizerSpec | None:
         return None
     size = match[2] or match[4]
     return TokenizerSpec(match[1] or match[3], None if size is None else int(size))
-
-
-def make_tokenizer(spec: str, texts: Iterable[str], **options: Any) -> Tokenizer:
-    """Train a tokenizer on `texts`, or load the one at the path `spec`.
-
-    `options` are those of `train_tokenizer`.
-    """
-    if parse_spec(spec) is None and Path(spec).exists():
-        return load_tokenizer(Path(spec))
-    return train_tokenizer(texts, spec, **options)
 
 
 def train_tokenizer(

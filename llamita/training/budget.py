@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
-from dataclasses import replace
+from contextlib import closing
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import torch
 
+from llamita.training.metrics import MetricsLog
 from llamita.training.trainer import SILENT, Trainer
-from llamita.training.validation import validate
 
-_WARMUP_STEPS = 3
+_WARMUP_STEPS = 2
 _MEASURED_SECONDS = 4.0
 _LEAST_MEASURED = 5
 _PROVISIONAL_STEPS = 1_000_000
@@ -21,31 +24,37 @@ _PROVISIONAL_STEPS = 1_000_000
 def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> int:
     """Steps of `trainer` that fit `minutes`, of which `already_spent` seconds are gone.
 
-    Takes real steps, compilation included, and puts everything back as it was, so that the run
-    that follows depends on its recipe alone. Validations and their samples are paid for.
+    Takes real steps, validates, samples and saves once, and puts everything back as it was, so
+    that the run that follows depends on its recipe alone.
     """
     started = time.perf_counter()
-    recipe = trainer.recipe
-    trainer.settle_steps(_PROVISIONAL_STEPS)
-    observer, trainer.observer = trainer.observer, replace(SILENT, say=trainer.observer.say)
+    recipe, observer, run = trainer.recipe, trainer.observer, trainer.run_directory
     weights = copy.deepcopy(trainer.model.state_dict())
     loader = trainer.loader.state_dict()
     optimizers = [copy.deepcopy(optimizer.state_dict()) for optimizer in trainer.optimizers]
-
-    step_seconds = _measure_steps(trainer)
-    look_seconds = _measure_look(trainer)
-
+    try:
+        trainer.settle_steps(_PROVISIONAL_STEPS)
+        trainer.observer = SILENT
+        step_seconds = _measure_steps(trainer)
+        with TemporaryDirectory(prefix=".measuring.", suffix=".tmp", dir=run) as scratch:
+            trainer.run_directory = Path(scratch)
+            look_seconds = _measure_look(trainer)
+    finally:
+        trainer.recipe, trainer.observer, trainer.run_directory = recipe, observer, run
     trainer.model.load_state_dict(weights)
     trainer.loader.load_state_dict(loader)
     for optimizer, state in zip(trainer.optimizers, optimizers, strict=True):
         optimizer.load_state_dict(state)
-        optimizer.zero_grad(set_to_none=True)
-    trainer.step = 0
-    trainer.recipe, trainer.observer = recipe, observer
+    trainer.step, trainer.best_loss = 0, math.inf
     torch.manual_seed(recipe.seed)
 
     spent = already_spent + time.perf_counter() - started
-    left = 60 * minutes - spent - trainer.recipe.watch.validations * look_seconds
+    left = 60 * minutes - spent - recipe.watch.validations * look_seconds
+    if left < 60 * minutes / 2:
+        observer.say(
+            f"only {max(left, 0):.0f} of {60 * minutes:.0f} seconds are left for training: "
+            f"getting ready took {spent:.0f} s, a validation takes {look_seconds:.1f} s"
+        )
     return max(1, int(left / step_seconds))
 
 
@@ -61,9 +70,11 @@ def _measure_steps(trainer: Trainer) -> float:
 
 
 def _measure_look(trainer: Trainer) -> float:
-    """What a validation and a checkpoint cost."""
-    if not trainer.validation:
-        return 0.0
-    started = time.perf_counter()
-    validate(trainer.model, trainer.loss_sum, trainer.validation, trainer.device)
-    return time.perf_counter() - started
+    """Seconds of a validation with its sample and checkpoint, once all is warm."""
+    with closing(MetricsLog(trainer.run_directory, 0)) as log:
+        trainer.look(log)
+        trainer.best_loss = math.inf
+        started = time.perf_counter()
+        trainer.look(log)
+        trainer.save()
+        return time.perf_counter() - started

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,12 @@ def save_checkpoint(
 ) -> Path:
     """Save all that the next step depends on, then remove all but the newest `keep`.
 
-    `progress` is plain data of the loop (step, loader position, best loss).
+    `progress` is plain data of the loop (step, loader position, best loss). Folders of later
+    steps are torn ones that a resume went back behind: they go too.
     """
     final = directory / f"step-{step:07d}"
     with replace_directory(final) as folder:
-        state = _tensors(model, optimizers)
+        state = _state(model, optimizers)
         with _quiet():
             save(state, checkpoint_id=folder, no_dist=True)
         files = {
@@ -51,8 +53,10 @@ def save_checkpoint(
             for path in sorted(folder.iterdir())
         }
         write_json(folder / _COMPLETE, {"step": step, "progress": progress, "files": files})
-    for old in _folders(directory)[keep:]:
-        shutil.rmtree(old, ignore_errors=True)
+    folders = _folders(directory)
+    newest = folders.index(final)
+    for path in folders[:newest] + folders[newest + keep :]:
+        shutil.rmtree(path, ignore_errors=True)
     return final
 
 
@@ -75,7 +79,7 @@ def load_newest_checkpoint(
         if problem:
             report(f"skipping {folder.name}: {problem}")
             continue
-        state = _tensors(model, optimizers)
+        state = _state(model, optimizers)
         with _quiet():
             load(state, checkpoint_id=folder, no_dist=True)
         set_state_dict(
@@ -97,7 +101,7 @@ def load_newest_checkpoint(
     return None
 
 
-def _tensors(model: nn.Module, optimizers: list[Optimizer]) -> dict[str, Any]:
+def _state(model: nn.Module, optimizers: list[Optimizer]) -> dict[str, Any]:
     model_state, optimizer_state = get_state_dict(model, optimizers)
     rng = {"cpu": torch.get_rng_state()}
     if next(model.parameters()).is_cuda:
@@ -132,8 +136,9 @@ def _damage(folder: Path) -> str | None:
     return None
 
 
-def _quiet() -> warnings.catch_warnings[None]:
+@contextmanager
+def _quiet() -> Iterator[None]:
     """Without the note that one process saves alone, which is what is meant."""
-    context = warnings.catch_warnings()
-    warnings.filterwarnings("ignore", message="torch.distributed is")
-    return context
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is")
+        yield

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from llamita.training.step import LossSum
 
@@ -19,22 +20,35 @@ def has_compiler(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def compile_loss(loss_sum: LossSum, report: Callable[[str], None]) -> LossSum:
-    """`loss_sum` compiled at its first call, or itself, with one line that says why."""
-    compiled: LossSum = torch.compile(loss_sum, dynamic=False)
-    state = {"function": compiled, "tried": False}
+class CompiledLoss:
+    """A loss compiled at its first call, which goes on without that where compiling fails.
 
-    def first_try(input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        function: LossSum = state["function"]  # type: ignore[assignment]
-        if state["tried"]:
-            return function(input_ids, labels)
-        state["tried"] = True
+    `warm_up` compiles both directions at once: a failure of the backward pass, which is compiled
+    after the forward one, could not be mended later.
+    """
+
+    def __init__(self, loss_sum: LossSum, report: Callable[[str], None]) -> None:
+        self._plain = loss_sum
+        self._function: LossSum = torch.compile(loss_sum, dynamic=False)
+        self._report = report
+
+    def warm_up(self, input_ids: Tensor, labels: Tensor) -> None:
+        """Compile for the shape of these (both [B, T]); leaves gradients behind."""
         try:
-            return function(input_ids, labels)
+            self._function(input_ids, labels).backward()  # type: ignore[no-untyped-call]
         except Exception as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-            report(f"going on without compilation: {reason[:200]}")
-            state["function"] = loss_sum
-            return loss_sum(input_ids, labels)
+            self._give_up(error)
 
-    return first_try
+    def __call__(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        try:
+            return self._function(input_ids, labels)
+        except Exception as error:
+            if self._function is self._plain:
+                raise
+            self._give_up(error)
+            return self._plain(input_ids, labels)
+
+    def _give_up(self, error: Exception) -> None:
+        reason = next(iter(str(error).strip().splitlines()), repr(error))
+        self._report(f"going on without compilation: {reason[:200]}")
+        self._function = self._plain

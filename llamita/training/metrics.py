@@ -25,7 +25,7 @@ class MetricsLog:
         atomic_write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = path.open("a", encoding="utf-8")
         self._events = SummaryWriter(
-            str(run / "tensorboard"), purge_step=step + 1 if step else None, write_to_disk=True
+            str(run / "tensorboard"), purge_step=step + 1, write_to_disk=True
         )
 
     def write(self, step: int, values: dict[str, Any]) -> None:

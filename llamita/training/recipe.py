@@ -1,29 +1,15 @@
-"""A training run as data: every setting, checked, in TOML.
-
-`RUN/recipe.toml` holds the settings a run was made with, with nothing left open (the step count,
-precision and compilation that were decided at its start stand there), so it can be replayed.
-"""
+"""A training run as data: every setting, with its default and its limits."""
 
 from __future__ import annotations
 
 import difflib
-import json
-import sys
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any, Literal
 
-import pydantic
-import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from llamita.config import FIELD_NAMES, PRESETS, ModelConfig, preset
+from llamita.config import FIELD_NAMES, ModelConfig, preset
 from llamita.errors import ConfigError
-from llamita.files import atomic_write_text
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DEFAULT_PRESET = "small"
 DEFAULT_STEPS = 5000
@@ -89,7 +75,7 @@ class Watch(_Table):
     """What is looked at on the way. `validations` are spread evenly; the last step is one."""
 
     validations: int = Field(10, ge=1)
-    validation_tokens: int = Field(65536, ge=1)
+    validation_tokens: int = Field(32768, ge=1)
     log_every: int = Field(10, ge=1)
     sample_prompt: str = ""
     sample_tokens: int = Field(60, ge=0)
@@ -127,7 +113,7 @@ class Recipe(_Table):
     def _known_model_settings(self) -> Recipe:
         for name in self.model:
             if name not in FIELD_NAMES | {"preset"}:
-                raise ValueError(f"model has no setting {name!r}{_nearest(name, FIELD_NAMES)}")
+                raise ValueError(f"model has no setting {name!r}{nearest(name, FIELD_NAMES)}")
         return self
 
     @property
@@ -140,7 +126,7 @@ class Recipe(_Table):
         """The model this recipe trains for a vocabulary; a preset's fields may be overridden.
 
         Raises:
-            ConfigError: a field has a wrong value or the shape is incomplete.
+            ConfigError: a field has a wrong value, or does not fit the tokenizer or the batch.
         """
         fields = {
             "vocab_size": vocab_size,
@@ -148,6 +134,11 @@ class Recipe(_Table):
             **token_ids,
             **{name: value for name, value in self.model.items() if name != "preset"},
         }
+        if isinstance(fields["vocab_size"], int) and fields["vocab_size"] < vocab_size:
+            raise ConfigError(
+                f"model.vocab_size is {fields['vocab_size']}, less than the tokenizer's "
+                f"{vocab_size} tokens."
+            )
         if fields["max_position_embeddings"] < self.batch.context_length:
             raise ConfigError(
                 f"batch.context_length is {self.batch.context_length}, more than "
@@ -155,107 +146,8 @@ class Recipe(_Table):
             )
         return preset(self.model.get("preset", DEFAULT_PRESET), **fields)
 
-    def changed(self, **tables: dict[str, Any]) -> Recipe:
-        """A copy with some settings of some tables changed, checked anew."""
-        values = self.model_dump()
-        for table, changes in tables.items():
-            values[table] = {**values[table], **changes}
-        return parse_recipe(values, "the recipe")
 
-    def save(self, path: Path) -> None:
-        """Write as TOML; settings that are not set are left out."""
-        atomic_write_text(path, tomli_w.dumps(self.model_dump(exclude_none=True)))
-
-
-def load_recipe(path: Path) -> Recipe:
-    """Read a TOML recipe.
-
-    Raises:
-        ConfigError: the file is missing, not TOML, or a setting is unknown or wrong.
-    """
-    return parse_recipe(_read_toml(path), str(path))
-
-
-def build_recipe(
-    config: Path | None, assignments: list[str], flags: dict[str, dict[str, Any]]
-) -> Recipe:
-    """Settings from a file, then the command's flags, then `--set table.key=value`, later first.
-
-    Raises:
-        ConfigError: a setting is unknown or wrong.
-    """
-    values = {} if config is None else _read_toml(config)
-    source = "the command line" if config is None else str(config)
-    for table, settings in flags.items():
-        if table == "length" and settings:
-            values["length"] = dict(settings)
-        elif settings:
-            values[table] = {**values.get(table, {}), **settings}
-    for assignment in assignments:
-        _assign(values, assignment)
-    return parse_recipe(values, source)
-
-
-def parse_recipe(values: dict[str, Any], source: str) -> Recipe:
-    """Check a table of settings; the first wrong one is the error, with the nearest right name."""
-    try:
-        return Recipe.model_validate(values)
-    except pydantic.ValidationError as error:
-        raise ConfigError(f"{source}: {_explain(error)}") from None
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"there is no recipe {path}.") from None
-    except (OSError, ValueError) as cause:
-        raise ConfigError(f"cannot read {path} as TOML: {cause}.") from cause
-    return values
-
-
-def _assign(values: dict[str, Any], assignment: str) -> None:
-    key, separator, text = assignment.partition("=")
-    if not separator or not key:
-        raise ConfigError(f"--set {assignment!r} is not of the form table.key=value.")
-    *tables, name = key.strip().split(".")
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text
-    target = values
-    for table in tables:
-        target = target.setdefault(table, {})
-        if not isinstance(target, dict):
-            raise ConfigError(f"--set {assignment!r}: {table!r} is a setting, not a table.")
-    if name in ("steps", "tokens", "minutes") and tables == ["length"]:
-        target.clear()
-    target[name] = value
-
-
-def _explain(error: pydantic.ValidationError) -> str:
-    problem = error.errors()[0]
-    place = [str(part) for part in problem["loc"]]
-    name = ".".join(place)
-    if problem["type"] == "extra_forbidden":
-        return f"there is no setting {name!r}{_nearest(place[-1], _settings_of(place[:-1]))}."
-    message = problem["msg"].removeprefix("Value error, ")
-    shown = "" if isinstance(problem["input"], (dict, Recipe)) else f" is {problem['input']!r}"
-    return f"{name}{shown}: {message}." if name else f"{message}."
-
-
-def _settings_of(place: list[str]) -> list[str]:
-    table: Any = Recipe
-    for part in place:
-        table = table.model_fields[part].annotation
-    return list(table.model_fields)
-
-
-def _nearest(name: str, known: Any) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown name: what was meant, or what there is."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(known))}"
-
-
-def preset_names() -> list[str]:
-    """The names `--preset` takes."""
-    return sorted(PRESETS)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -20,18 +19,18 @@ import llamita
 from llamita.config import ModelConfig
 from llamita.data.manifest import Manifest
 from llamita.errors import DataError, TrainingError
-from llamita.files import read_json, remove_leftovers, write_json
+from llamita.files import remove_leftovers
+from llamita.formats.detect import RECIPE
 from llamita.model import Transformer
 from llamita.model.placement import choose_device
 from llamita.tokenizer import Tokenizer, load_tokenizer
 from llamita.training.budget import steps_that_fit
 from llamita.training.compiling import has_compiler
+from llamita.training.manifest import RUN_MANIFEST_NAME, RunManifest
 from llamita.training.precision import choose_precision
-from llamita.training.recipe import Machine, Recipe, load_recipe
+from llamita.training.recipe import Machine, Recipe
+from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.trainer import SILENT, Observer, Trainer
-
-RECIPE_NAME = "recipe.toml"
-MANIFEST_NAME = "manifest.json"
 
 LOCK_NAME = ".lock"
 
@@ -42,12 +41,12 @@ _USUAL_FLOPS = {"cpu": 2e11, "cuda": 5e13}
 
 @dataclass(frozen=True)
 class Summary:
-    """What a call of `train` did. `seconds` are its own, not those of earlier calls."""
+    """Where a run stands. `training_seconds` are those of all its calls together."""
 
     run: Path
     steps: int
     parameters: int
-    seconds: float
+    training_seconds: float
     was_finished: bool
 
 
@@ -81,40 +80,86 @@ def train(
             f"the tokenizer in {data} is not the one its tokens were made with.",
             hint="Put the right tokenizer files back, or prepare the data again.",
         )
-    data_changed = False
-    is_new = not (run / RECIPE_NAME).exists()
-    if is_new:
-        if must_exist:
-            raise TrainingError(
-                f"there is no run to resume in {run}.",
-                hint="Check the path, or leave --resume out to start a new one.",
-            )
-        _check_free(run)
-        asked = requested or Recipe()
-        config = _model_config(asked, tokenizer)
-        recipe = _decide_machine(asked, config, observer)
-    else:
-        data_changed = _check_same(run, requested, manifest, allow_changed_data)
-        recipe = load_recipe(run / RECIPE_NAME)
-        config = _model_config(recipe, tokenizer)
-    model = Transformer(config).initialize(recipe.seed).to(recipe.machine.device)
-    observer.say(_describe(recipe, config, manifest))
-    trainer = Trainer(run, data, recipe, model, tokenizer, observer)
+    if must_exist and not (run / RECIPE).exists():
+        raise TrainingError(
+            f"there is no run to resume in {run}.",
+            hint="Check the path, or leave --resume out to start a new one.",
+        )
     with _locked(run):
-        if is_new:
-            trainer.settle_steps(_settle_length(trainer, started))
-            _begin(run, data, manifest, asked, trainer)
+        if (run / RECIPE).exists():
+            recipe = load_recipe(run / RECIPE)
+            recorded = RunManifest.load(run)
+            recorded.check_settings(run, recipe, requested)
+            recorded.check_data(run, manifest, allow_changed_data)
+            choose_device(recipe.machine.device)
+            config = _model_config(recipe, tokenizer)
+            trainer = _build(run, data, manifest, tokenizer, recipe, config, observer)
+            recorded.with_data(data, manifest).save(run)
+            trainer.resume()
         else:
-            trainer.resume(data_changed=data_changed)
+            _check_free(run)
+            trainer = _begin(run, data, manifest, tokenizer, requested or Recipe(), observer)
+            trainer.seconds = time.perf_counter() - started
         was_finished = trainer.step >= trainer.steps
         trainer.train()
-    seconds = time.perf_counter() - started
-    return Summary(run, trainer.steps, config.count_parameters(), seconds, was_finished)
+    parameters = trainer.model.config.count_parameters()
+    return Summary(run, trainer.steps, parameters, trainer.seconds, was_finished)
+
+
+def _begin(
+    run: Path,
+    data: Path,
+    manifest: Manifest,
+    tokenizer: Tokenizer,
+    requested: Recipe,
+    observer: Observer,
+) -> Trainer:
+    """Decide what is open and write down what the run is; the recipe last, as it makes it one."""
+    started = time.perf_counter()
+    config = _model_config(requested, tokenizer)
+    recipe = _decide_machine(requested, config, observer)
+    trainer = _build(run, data, manifest, tokenizer, recipe, config, observer)
+    trainer.settle_steps(_settle_length(trainer, started))
+    RunManifest(
+        llamita_version=llamita.__version__,
+        data=str(data),
+        data_fingerprint=manifest.fingerprint,
+        tokenizer_fingerprint=manifest.tokenizer.fingerprint,
+        parameters=config.count_parameters(),
+        requested=requested.model_dump(mode="json"),
+        settled=trainer.recipe.model_dump(mode="json"),
+    ).save(run)
+    save_recipe(trainer.recipe, run / RECIPE)
+    return trainer
+
+
+def _build(
+    run: Path,
+    data: Path,
+    manifest: Manifest,
+    tokenizer: Tokenizer,
+    recipe: Recipe,
+    config: ModelConfig,
+    observer: Observer,
+) -> Trainer:
+    model = Transformer(config).initialize(recipe.seed).to(recipe.machine.device)
+    observer.say(
+        f"{config.count_parameters():,} parameters: {config.num_hidden_layers} layers, width "
+        f"{config.hidden_size}, vocabulary {config.vocab_size}, context "
+        f"{recipe.batch.context_length}; {manifest.train.tokens:,} training tokens"
+    )
+    return Trainer(run, data, recipe, model, tokenizer, observer)
 
 
 @contextmanager
 def _locked(run: Path) -> Iterator[None]:
-    """Keep other processes out of a run, and remove what a killed one left half written."""
+    """Keep other processes out of a run, and remove what a killed one left half written.
+
+    A folder made here goes again when nothing came of it.
+    """
+    if run.exists() and not run.is_dir():
+        raise TrainingError(f"{run} is a file; a run needs a folder.")
+    is_new = not run.exists()
     run.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(run / LOCK_NAME, timeout=0):
@@ -125,6 +170,21 @@ def _locked(run: Path) -> Iterator[None]:
         raise TrainingError(
             f"another process is training in {run}.", hint="Wait for it, or choose another -o."
         ) from None
+    finally:
+        if is_new and {path.name for path in run.iterdir()} <= {LOCK_NAME}:
+            (run / LOCK_NAME).unlink(missing_ok=True)
+            run.rmdir()
+
+
+def _check_free(run: Path) -> None:
+    """A new run may lie in a folder that is empty, or left by one killed at birth."""
+    ours = (RUN_MANIFEST_NAME, LOCK_NAME)
+    others = sorted(path.name for path in run.iterdir() if path.name not in ours)
+    if others:
+        raise TrainingError(
+            f"{run} is no training run and not empty (it has {others[0]}).",
+            hint="Choose another folder with -o.",
+        )
 
 
 def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
@@ -168,82 +228,3 @@ def _settle_length(trainer: Trainer, started: float) -> int:
     steps = steps_that_fit(trainer, length.minutes, time.perf_counter() - started)
     trainer.observer.say(f"{steps} steps of {trainer.recipe.tokens_per_step:,} tokens")
     return steps
-
-
-def _begin(run: Path, data: Path, manifest: Manifest, requested: Recipe, trainer: Trainer) -> None:
-    """Write what the run is; the recipe last, since a folder with one is a run."""
-    write_json(
-        run / MANIFEST_NAME,
-        {
-            "kind": "run",
-            "llamita_version": llamita.__version__,
-            "data": str(data),
-            "data_fingerprint": manifest.fingerprint,
-            "tokenizer_fingerprint": manifest.tokenizer.fingerprint,
-            "parameters": trainer.model.config.count_parameters(),
-            "requested": requested.model_dump(mode="json"),
-        },
-    )
-    trainer.recipe.save(run / RECIPE_NAME)
-
-
-def _check_free(run: Path) -> None:
-    """A new run may lie in a folder that is empty or missing, or left by one killed at birth."""
-    if not run.exists():
-        return
-    if not run.is_dir():
-        raise TrainingError(f"{run} is a file; a run needs a folder.")
-    ours = (MANIFEST_NAME, LOCK_NAME)
-    others = [path.name for path in run.iterdir() if path.name not in ours]
-    if others:
-        raise TrainingError(
-            f"{run} is no training run and not empty (it has {sorted(others)[0]}).",
-            hint="Choose another folder with -o.",
-        )
-
-
-def _check_same(
-    run: Path, requested: Recipe | None, manifest: Manifest, allow_changed_data: bool
-) -> bool:
-    """Refuse to go on with something else; whether the data changed, where that is allowed."""
-    recorded: dict[str, Any] = read_json(run / MANIFEST_NAME, TrainingError)
-    changed_tokenizer = recorded["tokenizer_fingerprint"] != manifest.tokenizer.fingerprint
-    if changed_tokenizer:
-        raise TrainingError(
-            f"{run} was begun with another tokenizer; its embeddings mean other tokens.",
-            hint="Give the data it was begun with, or start a new run with another -o.",
-        )
-    data_changed = bool(recorded["data_fingerprint"] != manifest.fingerprint)
-    if data_changed and not allow_changed_data:
-        raise TrainingError(
-            f"{run} was begun with other data ({recorded['data']}).",
-            hint="Give that data, or go on with this one anyway: --allow-changed-data",
-        )
-    asked = recorded["requested"] if requested is None else requested.model_dump(mode="json")
-    differences = _differences(recorded["requested"], asked)
-    if differences:
-        raise TrainingError(
-            f"{run} was begun with other settings: {'; '.join(differences)}.",
-            hint="Leave the settings out to go on as it was begun, or start a new run "
-            "with another -o.",
-        )
-    return data_changed
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
-    found = []
-    for name in sorted(set(before) | set(now)):
-        old, new = before.get(name), now.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            found += _differences(old, new, f"{prefix}{name}.")
-        elif old != new:
-            found.append(f"{prefix}{name} was {old!r} and is now {new!r}")
-    return found
-
-
-def _describe(recipe: Recipe, config: ModelConfig, manifest: Manifest) -> str:
-    return (
-        f"{config.count_parameters():,} parameters: {config.num_hidden_layers} layers, width "
-        f"{config.hidden_size}, vocabulary {config.vocab_size}, context "
-        f"{recipe.batch.context_length}; {manifest.train.tokens:,} training tokens"
-    )

@@ -17,10 +17,11 @@ from llamita.data.dataset import TokenDataset
 from llamita.data.loader import BlockLoader
 from llamita.errors import Interrupted, TrainingError
 from llamita.formats import save_model_directory
+from llamita.formats.detect import BEST, LATEST
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.training.checkpoints import load_newest_checkpoint, save_checkpoint
-from llamita.training.compiling import compile_loss
+from llamita.training.compiling import CompiledLoss
 from llamita.training.interrupt import noted_interrupts
 from llamita.training.metrics import MetricsLog
 from llamita.training.optimizers import build_optimizers, clip_gradients, set_learning_rate
@@ -45,7 +46,7 @@ SILENT = Observer(say=lambda text: None, on_step=lambda step, steps, loss, rate:
 
 
 class Trainer:
-    """One run in progress. `step` counts the optimizer steps taken."""
+    """One run in progress: `step` optimizer steps and `seconds` of training so far."""
 
     def __init__(
         self,
@@ -73,11 +74,12 @@ class Trainer:
         self.validation = validation_batches(data, recipe)
         fences = dataset.separator_id if recipe.batch.document_mask else None
         self.loss_sum = loss_sum_function(model, recipe.machine.precision, self.device, fences)
-        if recipe.machine.compile == "on":
-            self.loss_sum = compile_loss(self.loss_sum, observer.say)
         self.step = 0
         self.best_loss = math.inf
+        self.seconds = 0.0
         self._warned_of_empty_step = False
+        if recipe.machine.compile == "on":
+            self._compile()
         torch.manual_seed(recipe.seed)
 
     @property
@@ -91,10 +93,19 @@ class Trainer:
         """Write the length of the run into its recipe, in place of tokens or minutes."""
         self.recipe = self.recipe.model_copy(update={"length": Length(steps=steps)})
 
-    def resume(self, *, data_changed: bool = False) -> None:
-        """Go back to the newest whole checkpoint, if there is one.
+    def _compile(self) -> None:
+        """Compile before the random state is set: what that draws must not reach the run."""
+        compiled = CompiledLoss(self.loss_sum, self.observer.say)
+        batch = self.loader.next_batch()
+        compiled.warm_up(batch.input_ids.to(self.device), batch.labels.to(self.device))
+        self.model.zero_grad(set_to_none=True)
+        self.loader.position = 0
+        self.loss_sum = compiled
 
-        A position in other data means nothing, so changed data is read from its beginning.
+    def resume(self) -> None:
+        """Go back to the newest whole checkpoint, if there is one, and write it as `latest/`.
+
+        A position in other data means nothing: changed data is read from its beginning.
         """
         progress = load_newest_checkpoint(
             self.run_directory / "checkpoints", self.model, self.optimizers, self.observer.say
@@ -104,10 +115,12 @@ class Trainer:
             return
         self.step = progress["step"]
         self.best_loss = progress["best_loss"]
-        if data_changed:
-            self.observer.say("the data changed: reading it from its beginning")
-        else:
+        self.seconds = progress["seconds"]
+        if progress["data_fingerprint"] == self.manifest.fingerprint:
             self.loader.load_state_dict(progress["loader"])
+        else:
+            self.observer.say("the data changed: reading it from its beginning")
+        self._save_model(LATEST)
         self.observer.say(f"resuming after step {self.step} of {self.steps}")
 
     def train(self) -> None:
@@ -119,7 +132,8 @@ class Trainer:
         """
         self.model.train()
         marks = _evenly(self.steps, self.recipe.watch.validations)
-        saved_at = time.monotonic()
+        started = saved_at = time.monotonic()
+        seconds_before = self.seconds
         log = MetricsLog(self.run_directory, self.step)
         with closing(log), noted_interrupts() as interrupt:
             while self.step < self.steps:
@@ -128,7 +142,8 @@ class Trainer:
                 if at_mark or self.step % self.recipe.watch.log_every == 0:
                     log.write(self.step, values)
                 if at_mark:
-                    self._look(log)
+                    self.look(log)
+                self.seconds = seconds_before + time.monotonic() - started
                 interval = 60 * self.recipe.checkpoints.every_minutes
                 if at_mark or interrupt.asked or time.monotonic() - saved_at > interval:
                     self.save()
@@ -173,6 +188,8 @@ class Trainer:
         progress = {
             "step": self.step,
             "best_loss": self.best_loss,
+            "seconds": self.seconds,
+            "data_fingerprint": self.manifest.fingerprint,
             "loader": self.loader.state_dict(),
         }
         save_checkpoint(
@@ -183,9 +200,10 @@ class Trainer:
             progress,
             self.recipe.checkpoints.keep,
         )
-        self._save_model("latest")
+        self._save_model(LATEST)
 
-    def _look(self, log: MetricsLog) -> None:
+    def look(self, log: MetricsLog) -> None:
+        """Validate, keep the model if it is the best so far, and draw a sample."""
         line = f"step {self.step}/{self.steps}"
         values: dict[str, Any] = {}
         if self.validation:
@@ -195,7 +213,7 @@ class Trainer:
             line += f"  validation loss {loss:.3f} ({bpb:.3f} bits per byte)"
             if loss < self.best_loss:
                 self.best_loss = loss
-                self._save_model("best")
+                self._save_model(BEST)
         if self.recipe.watch.sample_tokens:
             values["sample"] = sample(self.model, self.tokenizer, self.recipe)
             line += f"\n  {_one_line(values['sample'])}"
@@ -203,15 +221,15 @@ class Trainer:
         self.observer.say(line)
 
     def _save_model(self, name: str) -> None:
-        save_model_directory(self.model, self.run_directory / name, self.tokenizer)
+        save_model_directory(self.model, self.run_directory / name, self.tokenizer, overwrite=True)
 
     def _check_finite(self, loss: float, gradient_norm: float) -> None:
         if math.isfinite(loss) and math.isfinite(gradient_norm):
             return
         raise TrainingError(
             f"the loss is {loss} and the gradient norm {gradient_norm} at step {self.step + 1}.",
-            hint=f"A lower optimizer.learning_rate than {self.recipe.optimizer.learning_rate} "
-            "usually helps; the last checkpoint is whole.",
+            hint="A new run with a lower optimizer.learning_rate than "
+            f"{self.recipe.optimizer.learning_rate} usually helps; the checkpoints are kept.",
         )
 
     def _warn_of_empty_step(self) -> None:

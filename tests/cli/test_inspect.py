@@ -16,6 +16,7 @@ from llamita.formats import save_model_directory
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.load import load_tokenizer
 from llamita.training.recipe import Recipe
+from llamita.training.recipe_file import save_recipe
 
 TEXT = "the cat sat on the mat, é 🦙 and so did the other cat\n" * 30
 
@@ -47,7 +48,7 @@ def a_run(model: Path, tmp_path: Path) -> Path:
     recipe = recipe.model_copy(
         update={"length": recipe.length.model_copy(update={"steps": 30, "minutes": None})}
     )
-    recipe.save(tmp_path / "run" / "recipe.toml")
+    save_recipe(recipe, tmp_path / "run" / "recipe.toml")
     lines = [
         {"step": 10, "validation_bits_per_byte": 2.0},
         {"step": 20, "validation_bits_per_byte": 2.5},
@@ -84,8 +85,8 @@ def test_a_run_is_described_with_its_state(a_run: Path, capsys: pytest.CaptureFi
     assert found["run"] == {
         "step": 20,
         "steps": 30,
-        "bits_per_byte": 2.5,
-        "best_bits_per_byte": 2.0,
+        "validation_bits_per_byte": 2.5,
+        "best_validation_bits_per_byte": 2.0,
     }
 
 
@@ -103,7 +104,7 @@ def test_the_table_names_what_the_json_holds(
     for path, words in {
         model: ["hf", "bfloat16", "hidden_size", "bpe, 270 tokens", "<|endoftext|>"],
         data: ["documents", "bytes per token", "uint16"],
-        a_run: ["20 of 30 steps", "2.500, best 2.000"],
+        a_run: ["20 of 30 steps", "2.500 bits per byte, best 2.000"],
     }.items():
         assert run(["inspect", str(path)]) == 0
         out = capsys.readouterr().out

@@ -51,7 +51,7 @@ def test_an_unknown_command_is_answered_with_the_nearest(
     [
         (LlamitaError("the value is 5.", hint="Use 4."), 2, ["the value is 5.", "Use 4."]),
         (CheckFailed("they differ."), 1, ["they differ."]),
-        (KeyboardInterrupt(), 130, []),
+        (KeyboardInterrupt(), 130, ["stopped."]),
         (OSError(errno.ENOSPC, "No space left on device", "/x"), 2, ["No space left", "/x"]),
         (None, 0, []),
     ],

@@ -77,7 +77,7 @@ class Scripted(torch.nn.Module):
         self.script = script
         self.prompt_length = prompt_length
 
-    def forward(self, input_ids, positions=None, cache=None, last_positions=None):
+    def forward(self, input_ids, positions=None, cache=None, last_positions=None, row_lengths=None):
         place = positions[:, -1:] + 1 - self.prompt_length
         script = torch.tensor(self.script)
         return (

@@ -28,19 +28,27 @@ KINDS: dict[str, dict[str, Any]] = {
     "one kv head": {"num_key_value_heads": 1},
     "llama3 rope": {"rope_scaling": LLAMA3},
     "dynamic rope": {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+    "dynamic rope past its context": {
+        "rope_scaling": {"rope_type": "dynamic", "factor": 2.0},
+        "max_position_embeddings": 16,
+    },
     "yarn rope": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
 }
 
 
 @torch.no_grad()
-def through_cache(model: Transformer, ids: torch.Tensor, chunks: list[int]) -> torch.Tensor:
+def through_cache(
+    model: Transformer, ids: torch.Tensor, chunks: list[int], *, tell_length: bool = True
+) -> torch.Tensor:
     """Logits [B, T, V] of `ids` read in chunks of these lengths."""
     batch, time = ids.shape
     cache = KVCache(model.config, batch, time)
+    lengths = torch.full((batch,), time) if tell_length else None
     parts, start = [], 0
     for length in chunks:
         positions = torch.arange(start, start + length).expand(batch, length)
-        parts.append(model(ids[:, start : start + length], positions, cache))
+        chunk = ids[:, start : start + length]
+        parts.append(model(chunk, positions, cache, row_lengths=lengths))
         start += length
     return torch.cat(parts, dim=1)
 
@@ -83,10 +91,11 @@ def test_a_ragged_right_padded_batch_equals_each_row_alone(make_model, ids, kind
     for row, length in enumerate(lengths):
         prompt[row, length:] = 0
     positions = torch.arange(prompt.shape[1]).expand(prompt.shape)
-    got = [model(prompt, positions, cache, last_positions=lengths - 1)]
+    whole = lengths + steps
+    got = [model(prompt, positions, cache, last_positions=lengths - 1, row_lengths=whole)]
     for step in range(steps):
         at = (lengths + step)[:, None]
-        got.append(model(ids.gather(1, at), at, cache))
+        got.append(model(ids.gather(1, at), at, cache, row_lengths=whole))
     got = torch.cat(got, dim=1)
 
     for row, length in enumerate(lengths.tolist()):
@@ -103,7 +112,7 @@ def test_cached_keys_of_dynamic_scaling_turn_with_the_growing_length(make_model)
         rope_scaling={"rope_type": "dynamic", "factor": 2.0},
     )
     ids = torch.randint(0, 53, (2, 40), generator=torch.Generator().manual_seed(3))
-    stepwise = through_cache(model, ids, [1] * 40)
+    stepwise = through_cache(model, ids, [1] * 40, tell_length=False)
     for length in (10, 16, 17, 30, 40):
         full = model(ids[:, :length])[:, -1]
         assert (stepwise[:, length - 1] - full).abs().max() <= TOLERANCE

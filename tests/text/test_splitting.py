@@ -67,3 +67,8 @@ def test_memory_is_bounded_by_the_limit_not_by_the_text() -> None:
     tracemalloc.stop()
     assert pieces > 50
     assert peak < 5_000_000
+
+
+def test_a_letter_is_not_cut_from_its_accents() -> None:
+    text = "e" * 10 + "\u0301" + "z" * 5
+    assert list(cut_text([text], 10)) == ["e" * 9, "e\u0301zzzzz"]

@@ -63,5 +63,7 @@ def test_bytes_that_never_become_a_character_come_at_the_end(trained: Tokenizer)
 
 def test_a_continuation_keeps_its_leading_space(llama_model: bytes) -> None:
     tokenizer = SentencePieceTokenizer(llama_model)
-    detokenizer = IncrementalDetokenizer(tokenizer, continues=True)
+    detokenizer = IncrementalDetokenizer(tokenizer)
+    for token_id in tokenizer.encode("once"):
+        detokenizer.push(token_id)
     assert "".join(map(detokenizer.push, tokenizer.encode("the man"))) == " the man"

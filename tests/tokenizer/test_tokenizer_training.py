@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from llamita.errors import TokenizerError
-from llamita.tokenizer import make_tokenizer, train_tokenizer
+from llamita.tokenizer import train_tokenizer
 from llamita.tokenizer.sample import sample_texts, split_at_lines
 from llamita.tokenizer.train import TokenizerSpec, parse_spec
 from tests.tokenizer.tokenizer_texts import MIXED
@@ -63,14 +62,7 @@ def test_no_text_is_refused(spec: str, texts: list[str]) -> None:
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(TokenizerError, match="'wordpiece:500' is neither"):
-        make_tokenizer("wordpiece:500", ["text"])
-
-
-def test_make_tokenizer_loads_an_existing_path(corpus: list[str], tmp_path: Path) -> None:
-    trained = train_tokenizer(corpus, "bpe:300")
-    trained.save(tmp_path / "tokenizer")
-    loaded = make_tokenizer(str(tmp_path / "tokenizer"), iter(()))
-    assert loaded.fingerprint == trained.fingerprint
+        train_tokenizer(["text"], "wordpiece:500")
 
 
 def test_sentencepiece_trains_silently(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import warnings
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,21 @@ def test_a_torn_checkpoint_is_skipped_and_named(tmp_path: Path, damage: object) 
     assert "step-0000002" in said[0]
     for a, b in zip(model.parameters(), good.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_saving_after_a_torn_one_keeps_what_is_whole(tmp_path: Path) -> None:
+    _save(tmp_path, 5)
+    _save(tmp_path, 10)
+    _flip(tmp_path / "step-0000010")
+    _save(tmp_path, 7, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-0000007"]
+    assert load_newest_checkpoint(tmp_path, *_state(1), print) == {"step": 7}
+
+
+def test_saving_leaves_the_warning_filters_alone(tmp_path: Path) -> None:
+    before = list(warnings.filters)
+    _save(tmp_path, 1)
+    assert list(warnings.filters) == before
 
 
 def test_when_none_is_whole_nothing_starts_anew_in_silence(tmp_path: Path) -> None:

@@ -28,6 +28,18 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
     assert [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl")] == [1]
 
 
+def test_a_new_start_drops_the_events_of_a_killed_one(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for loss in (1.0, 2.0):
+        with closing(MetricsLog(tmp_path, 0)) as log:
+            log.write(1, {"loss": loss})
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == [(1, 2.0)]
+
+
 def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from llamita.errors import ConfigError
-from llamita.training.recipe import Length, Recipe, build_recipe, load_recipe
+from llamita.training.recipe import Length, Recipe
+from llamita.training.recipe_file import build_recipe, load_recipe, save_recipe
 
 
 def test_a_recipe_survives_being_written_and_read(tmp_path: Path) -> None:
     recipe = build_recipe(None, ["optimizer.name=muon", "length.minutes=2.5", "seed=7"], {})
-    recipe.save(tmp_path / "recipe.toml")
+    save_recipe(recipe, tmp_path / "recipe.toml")
     assert load_recipe(tmp_path / "recipe.toml") == recipe
 
 

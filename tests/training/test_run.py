@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ import torch
 from safetensors.torch import load_file
 
 from llamita.data.manifest import Manifest
-from llamita.errors import DataError, Interrupted, TrainingError
+from llamita.errors import ConfigError, DataError, Interrupted, TrainingError
 from llamita.training import run as run_module
+from llamita.training.compiling import has_compiler
 from llamita.training.metrics import read_metrics
-from llamita.training.recipe import Length, Recipe, load_recipe
+from llamita.training.recipe import Length, Recipe
+from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.run import train
 from llamita.training.trainer import Observer, Trainer
 from tests.training.recipes import small_recipe
@@ -50,12 +53,15 @@ def _stop_after(step: int) -> Observer:
     return Observer(say=lambda text: None, on_step=on_step)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize(
+    ("optimizer", "precision"), [("adamw", "float32"), ("muon", "float32"), ("muon", "bfloat16")]
+)
 def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(
-    data: Path, tmp_path: Path, optimizer: str
+    data: Path, tmp_path: Path, optimizer: str, precision: str
 ) -> None:
     recipe = small_recipe(
         f"optimizer.name={optimizer}",
+        f"machine.precision={precision}",
         "model.residual_dropout=0.2",
         "model.attention_dropout=0.1",
         "batch.accumulation=2",
@@ -146,7 +152,15 @@ def test_changed_data_is_refused_by_name_of_the_override(
         train(data, tmp_path / "run", small_recipe(), observer=_stop_after(3))
     with pytest.raises(TrainingError, match="--allow-changed-data"):
         train(other_data, tmp_path / "run", small_recipe())
-    assert train(other_data, tmp_path / "run", small_recipe(), allow_changed_data=True).steps == 6
+    observer = _stop_after(5)
+    with pytest.raises(Interrupted):
+        train(other_data, tmp_path / "run", allow_changed_data=True, observer=observer)
+    said: list[str] = []
+    observer = Observer(say=said.append, on_step=lambda *args: None)
+    assert train(other_data, tmp_path / "run", observer=observer).steps == 6
+    assert not [line for line in said if "data changed" in line]
+    with pytest.raises(TrainingError, match="--allow-changed-data"):
+        train(data, tmp_path / "run")
 
 
 def test_another_tokenizer_is_refused(data: Path, tmp_path: Path) -> None:
@@ -174,6 +188,54 @@ def test_other_settings_for_a_run_that_exists_are_named(data: Path, tmp_path: Pa
     train(data, tmp_path / "run", small_recipe())
     with pytest.raises(TrainingError, match=r"optimizer\.learning_rate was 0\.002 and is now 0\.1"):
         train(data, tmp_path / "run", small_recipe("optimizer.learning_rate=0.1"))
+
+
+def test_a_latest_that_is_missing_or_stale_is_written_again(data: Path, tmp_path: Path) -> None:
+    import shutil
+
+    run = tmp_path / "run"
+    train(data, run, small_recipe())
+    before = _weights(run)
+    shutil.rmtree(run / "latest")
+    assert train(data, run).was_finished
+    assert _same(before, _weights(run))
+
+
+def test_an_edited_recipe_is_named(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", small_recipe())
+    path = tmp_path / "run" / "recipe.toml"
+    path.write_text(path.read_text().replace("learning_rate = 0.002", "learning_rate = 0.5"))
+    with pytest.raises(TrainingError, match=r"learning_rate was 0\.002 and is now 0\.5"):
+        train(data, tmp_path / "run")
+
+
+def test_a_damaged_manifest_is_named(data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path / "run", small_recipe())
+    (tmp_path / "run" / "manifest.json").write_text("{}")
+    with pytest.raises(TrainingError, match=r"manifest\.json"):
+        train(data, tmp_path / "run")
+
+
+def test_a_run_killed_at_birth_can_be_started_again(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".recipe.toml.abcdefgh.tmp").write_text("half")
+    (run / "manifest.json").write_text("{}")
+    assert train(data, run, small_recipe()).steps == 6
+
+
+def test_a_vocabulary_smaller_than_the_tokenizers_is_refused(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"50, less than the tokenizer's 300"):
+        train(data, tmp_path / "run", small_recipe("model.vocab_size=50"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_seconds_add_up_over_the_calls(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "run", small_recipe(), observer=_stop_after(3))
+    whole = train(data, tmp_path / "run").training_seconds
+    again = train(data, tmp_path / "run").training_seconds
+    assert again == pytest.approx(whole, abs=0.5)
 
 
 def test_a_folder_with_other_things_is_no_place_for_a_run(data: Path, tmp_path: Path) -> None:
@@ -235,8 +297,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(
         train(data, tmp_path / "run", small_recipe(), observer=_stop_after(3))
     real = Trainer.resume
 
-    def poisoned(trainer: Trainer, *, data_changed: bool) -> None:
-        real(trainer, data_changed=data_changed)
+    def poisoned(trainer: Trainer) -> None:
+        real(trainer)
         with torch.no_grad():
             trainer.model.model.norm.weight[0] = float("nan")
 
@@ -247,22 +309,48 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(
     assert train(data, tmp_path / "run", small_recipe()).steps == 6
 
 
-def test_without_a_working_compiler_the_run_goes_on_with_one_line(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(function: object, **options: object) -> object:
-        def fail(*args: object) -> object:
+class _NoCompiler:
+    """Fails in the forward pass, in the backward pass, or only at the second call."""
+
+    def __init__(self, function: Callable[..., torch.Tensor], where: str) -> None:
+        self.function, self.where, self.calls = function, where, 0
+
+    def __call__(self, *args: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        if self.where == "forward" or (self.where == "later" and self.calls > 1):
             raise RuntimeError("no compiler here\nand much more")
+        loss = self.function(*args)
+        if self.where == "backward":
+            loss.register_hook(self._fail)
+        return loss
 
-        return fail
+    def _fail(self, gradient: torch.Tensor) -> None:
+        raise RuntimeError("no compiler here\nand much more")
 
-    monkeypatch.setattr(torch, "compile", broken)
+
+@pytest.mark.parametrize("where", ["forward", "backward", "later"])
+def test_without_a_working_compiler_the_run_goes_on_with_one_line(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda f, **options: _NoCompiler(f, where))
     said: list[str] = []
     observer = Observer(say=said.append, on_step=lambda *args: None)
     train(data, tmp_path / "run", small_recipe("machine.compile=on"), observer=observer)
-    assert [line for line in said if "compilation: no compiler here" in line]
+    lines = [line for line in said if "without compilation" in line]
+    assert lines == ["going on without compilation: no compiler here"]
     train(data, tmp_path / "eager", small_recipe())
     assert _same(_weights(tmp_path / "run"), _weights(tmp_path / "eager"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_compiler(torch.device("cpu")), reason="needs a C++ compiler")
+def test_a_compiled_run_resumes_to_the_bit(data: Path, tmp_path: Path) -> None:
+    recipe = small_recipe("machine.compile=on", "model.num_hidden_layers=1", steps=4)
+    train(data, tmp_path / "whole", recipe)
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "parts", recipe, observer=_stop_after(2))
+    train(data, tmp_path / "parts", recipe)
+    assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "parts"))
 
 
 def test_transformers_reads_the_trained_model(data: Path, tmp_path: Path) -> None:
@@ -283,7 +371,7 @@ def test_transformers_reads_the_trained_model(data: Path, tmp_path: Path) -> Non
 
 def _command(data: Path, run: Path, recipe: Recipe) -> list[str]:
     recipe_file = run.parent / "asked.toml"
-    recipe.save(recipe_file)
+    save_recipe(recipe, recipe_file)
     program = [sys.executable, "-m", "llamita", "train", str(data), "-o", str(run)]
     return [*program, "--config", str(recipe_file)]
 

@@ -1,0 +1,101 @@
+"""`RUN/manifest.json`: what a run was begun with, and whether it is still the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from llamita.data.manifest import Manifest
+from llamita.errors import TrainingError
+from llamita.files import read_json, write_json
+from llamita.training.recipe import Recipe
+
+RUN_MANIFEST_NAME = "manifest.json"
+
+
+class RunManifest(BaseModel):
+    """`requested` are the settings asked for, `settled` those with nothing left open."""
+
+    kind: Literal["run"] = "run"
+    llamita_version: str
+    data: str
+    data_fingerprint: str
+    tokenizer_fingerprint: str
+    parameters: int
+    requested: dict[str, Any]
+    settled: dict[str, Any]
+
+    def save(self, run: Path) -> None:
+        write_json(run / RUN_MANIFEST_NAME, self.model_dump(mode="json"))
+
+    @classmethod
+    def load(cls, run: Path) -> RunManifest:
+        """Read a run's manifest.
+
+        Raises:
+            TrainingError: it is missing or damaged.
+        """
+        path = run / RUN_MANIFEST_NAME
+        try:
+            return cls.model_validate(read_json(path, TrainingError))
+        except ValidationError as error:
+            place = ".".join(map(str, error.errors()[0]["loc"]))
+            raise TrainingError(
+                f"{path} is not the manifest of a run: {place or 'it'} is missing or wrong.",
+                hint="Start a new run with another -o.",
+            ) from None
+
+    def check_settings(self, run: Path, recipe: Recipe, requested: Recipe | None) -> None:
+        """Refuse an edited `recipe.toml`, and settings that are not those the run was begun with.
+
+        Raises:
+            TrainingError: naming each difference.
+        """
+        edits = _differences(self.settled, recipe.model_dump(mode="json"))
+        if edits:
+            raise TrainingError(
+                f"{run / 'recipe.toml'} was edited after the run began: {'; '.join(edits)}.",
+                hint="Undo that, or start a new run with --config and another -o.",
+            )
+        asked = self.requested if requested is None else requested.model_dump(mode="json")
+        differences = _differences(self.requested, asked)
+        if differences:
+            raise TrainingError(
+                f"{run} was begun with other settings: {'; '.join(differences)}.",
+                hint="Leave the settings out to go on as it was begun, or start a new run "
+                "with another -o.",
+            )
+
+    def check_data(self, run: Path, data: Manifest, allow_changed: bool) -> None:
+        """Refuse another tokenizer, and other data where that is not allowed.
+
+        Raises:
+            TrainingError: naming the way to go on.
+        """
+        if self.tokenizer_fingerprint != data.tokenizer.fingerprint:
+            raise TrainingError(
+                f"{run} was begun with another tokenizer; its embeddings mean other tokens.",
+                hint="Give the data it was begun with, or start a new run with another -o.",
+            )
+        if self.data_fingerprint != data.fingerprint and not allow_changed:
+            raise TrainingError(
+                f"{run} was begun with other data ({self.data}).",
+                hint="Give that data, or go on with this one anyway: --allow-changed-data",
+            )
+
+    def with_data(self, path: Path, data: Manifest) -> RunManifest:
+        """The same run, going on with this data."""
+        return self.model_copy(update={"data": str(path), "data_fingerprint": data.fingerprint})
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    found = []
+    for name in sorted(set(before) | set(now)):
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += _differences(old, new, f"{prefix}{name}.")
+        elif old != new:
+            found.append(f"{prefix}{name} was {old!r} and is now {new!r}")
+    return found

@@ -1,0 +1,113 @@
+"""Recipes in TOML: read, put together with the command line, written.
+
+`RUN/recipe.toml` holds the settings a run was made with, with nothing left open (the step count,
+precision and compilation that were decided at its start stand there), so it can be replayed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import tomli_w
+
+from llamita.errors import ConfigError
+from llamita.files import atomic_write_text
+from llamita.training.recipe import Recipe, nearest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def save_recipe(recipe: Recipe, path: Path) -> None:
+    """Write as TOML; settings that are not set are left out."""
+    atomic_write_text(path, tomli_w.dumps(recipe.model_dump(exclude_none=True)))
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read a TOML recipe.
+
+    Raises:
+        ConfigError: the file is missing, not TOML, or a setting is unknown or wrong.
+    """
+    return parse_recipe(_read_toml(path), str(path))
+
+
+def build_recipe(
+    config: Path | None, assignments: list[str], flags: dict[str, dict[str, Any]]
+) -> Recipe:
+    """Settings from a file, then the command's flags, then `--set table.key=value`, later first.
+
+    Raises:
+        ConfigError: a setting is unknown or wrong.
+    """
+    values = {} if config is None else _read_toml(config)
+    source = "the command line" if config is None else str(config)
+    for table, settings in flags.items():
+        if table == "length" and settings:
+            values["length"] = dict(settings)
+        elif settings:
+            values[table] = {**values.get(table, {}), **settings}
+    for assignment in assignments:
+        _assign(values, assignment)
+    return parse_recipe(values, source)
+
+
+def parse_recipe(values: dict[str, Any], source: str) -> Recipe:
+    """Check a table of settings; the first wrong one is the error, with the nearest right name."""
+    try:
+        return Recipe.model_validate(values)
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"{source}: {_explain(error)}") from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no recipe {path}.") from None
+    except (OSError, ValueError) as cause:
+        raise ConfigError(f"cannot read {path} as TOML: {cause}.") from cause
+    return values
+
+
+def _assign(values: dict[str, Any], assignment: str) -> None:
+    key, separator, text = assignment.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"--set {assignment!r} is not of the form table.key=value.")
+    *tables, name = key.strip().split(".")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    target = values
+    for table in tables:
+        target = target.setdefault(table, {})
+        if not isinstance(target, dict):
+            raise ConfigError(f"--set {assignment!r}: {table!r} is a setting, not a table.")
+    if name in ("steps", "tokens", "minutes") and tables == ["length"]:
+        target.clear()
+    target[name] = value
+
+
+def _explain(error: pydantic.ValidationError) -> str:
+    problem = error.errors()[0]
+    place = [str(part) for part in problem["loc"]]
+    name = ".".join(place)
+    if problem["type"] == "extra_forbidden":
+        return f"there is no setting {name!r}{nearest(place[-1], _settings_of(place[:-1]))}."
+    message = problem["msg"].removeprefix("Value error, ")
+    shown = "" if isinstance(problem["input"], (dict, Recipe)) else f" is {problem['input']!r}"
+    return f"{name}{shown}: {message}." if name else f"{message}."
+
+
+def _settings_of(place: list[str]) -> list[str]:
+    table: Any = Recipe
+    for part in place:
+        table = table.model_fields[part].annotation
+    return list(table.model_fields)
