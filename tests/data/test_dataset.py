@@ -84,3 +84,18 @@ def test_offsets_above_two_to_the_32_address_the_right_tokens(
     dataset = TokenDataset.open(tmp_path, "train")
     assert dataset.read(tokens - 4, 4).tolist() == [0, 7, 8, 9]
     assert dataset.read(7, 3).tolist() == [0, 0, 0]
+
+
+def test_tokens_past_two_to_the_32_are_read_where_they_lie(dataset: TokenDataset) -> None:
+    """A shard of more than 2^32 tokens, as a file with a hole: it takes no room on the disk."""
+    place, path = 2**32 + 7, dataset.directory / "train-00000.bin"
+    with path.open("r+b") as file:
+        file.seek(2 * place)
+        file.write(np.array([11, 22, 33], dtype="<u2").tobytes())
+    manifest = read_json(dataset.directory / "manifest.json")
+    manifest["shards"][0]["tokens"] = place + 3
+    write_json(dataset.directory / "manifest.json", manifest)
+    large = TokenDataset.open(dataset.directory, "train")
+    following = dataset.read(30, 2).tolist()
+    assert large.read(place, 5).tolist() == [11, 22, 33, *following]
+    assert large.blocks(context_length=2**20) > 2**12
