@@ -98,4 +98,4 @@ def test_tokens_past_two_to_the_32_are_read_where_they_lie(dataset: TokenDataset
     large = TokenDataset.open(dataset.directory, "train")
     following = dataset.read(30, 2).tolist()
     assert large.read(place, 5).tolist() == [11, 22, 33, *following]
-    assert large.blocks(context_length=2**20) > 2**12
+    assert large.blocks(context_length=2**20) >= 2**12
