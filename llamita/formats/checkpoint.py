@@ -109,6 +109,7 @@ def match_state_dict(
         if plain in state_dict:
             raise CheckpointError(f"{source} holds {plain} twice, once as {name}.")
         state_dict[plain] = tensor
+    _check_layer_count(config, state_dict, source)
     with torch.device("meta"):
         expected = {name: t.shape for name, t in Transformer(config).state_dict().items()}
     _drop_rotary_buffers(config, state_dict, source)
@@ -123,6 +124,16 @@ def match_state_dict(
     _check_names(expected, state_dict, source)
     _check_shapes_and_dtypes(expected, state_dict, source)
     return {name: state_dict[name] for name in expected}
+
+
+def _check_layer_count(config: ModelConfig, tensors: Mapping[str, Any], source: Path) -> None:
+    """Before a model of that many layers is laid out, which takes time and memory."""
+    found = {name.split(".")[2] for name in tensors if name.startswith("model.layers.")}
+    if len(found) != config.num_hidden_layers:
+        raise CheckpointError(
+            f"{source} holds the tensors of {len(found)} layers; config.json has "
+            f"num_hidden_layers {config.num_hidden_layers}."
+        )
 
 
 def _drop_rotary_buffers(config: ModelConfig, tensors: dict[str, Tensor], source: Path) -> None:

@@ -197,3 +197,13 @@ def test_a_truncated_pickle_is_named(size: int, saved: Path) -> None:
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(CheckpointError, match=r"pytorch_model\.bin"):
         load_checkpoint(saved)
+
+
+@pytest.mark.parametrize("layers", [3, 10**9])
+def test_another_layer_count_is_refused_before_a_model_is_laid_out(
+    saved: Path, layers: int
+) -> None:
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**config, "num_hidden_layers": layers}))
+    with pytest.raises(CheckpointError, match=f"num_hidden_layers {layers}"):
+        load_checkpoint(saved)
