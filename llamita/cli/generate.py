@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llamita.cli.options import DeviceOption, DtypeOption, JsonOption, ModelArgument, OverrideOption
+from llamita.cli.progress import for_terminal, say
 from llamita.inference.params import DEFAULT_MAX_TOKENS, SamplingParams
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def command(
 def _read_stdin() -> str:
     from llamita.errors import DataError
 
+    if sys.stdin is None:
+        raise DataError("the prompt is '-', but there is no stdin to read it from.")
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -93,7 +96,6 @@ def _print_json(generation: Generation) -> None:
 
 
 def _print_stream(lm: LM, text: str, settings: dict[str, Any]) -> None:
-    from llamita.cli.progress import say
     from llamita.inference.stopping import context_length
 
     count = 0
@@ -102,7 +104,7 @@ def _print_stream(lm: LM, text: str, settings: dict[str, Any]) -> None:
         count += event.token_id is not None
         finish_reason = event.finish_reason
         if event.text:
-            print(event.text, end="", flush=True)
+            print(for_terminal(event.text), end="", flush=True)
     print()
     if finish_reason == "length" and count < settings["max_tokens"]:
         say(f"the model's context of {context_length(lm.config)} tokens is full.")

@@ -47,16 +47,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code: 0 done, 1 check failed, 2 bad input, 130 Ctrl-C."""
-    debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]
-    if not arguments or arguments[0] in ("--help", "-h", "help"):
-        print(_help())
-        return 0
-    if arguments[0] == "--version":
-        print(f"llamita {llamita.__version__}")
-        return 0
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    debug = "--debug" in arguments[:end]
+    arguments = [a for i, a in enumerate(arguments) if a != "--debug" or i > end]
     try:
-        return _run_command(arguments[0], arguments[1:])
+        if not arguments or arguments[0] in ("--help", "-h", "help"):
+            print(_help(), flush=True)
+            return 0
+        if arguments[0] == "--version":
+            print(f"llamita {llamita.__version__}", flush=True)
+            return 0
+        code = _run_command(arguments[0], arguments[1:])
+        sys.stdout.flush()
+        return code
     except LlamitaError as error:
         return _report(error, error.message, error.hint, error.exit_code, debug)
     except KeyboardInterrupt:
@@ -64,7 +67,8 @@ def run(arguments: list[str]) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of a pipe (`| head`) left: no fault, but nothing may be flushed to it any more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.__stdout__ is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
         return 0
     except OSError as error:
         return _report(error, _describe(error), None, EXIT_BAD_INPUT, debug)
@@ -89,6 +93,8 @@ def _run_command(name: str, arguments: list[str]) -> int:
     except SystemExit as stop:
         if stop.code == EXIT_INTERRUPTED:  # Typer took the Ctrl-C
             raise KeyboardInterrupt from None
+        if stop.code == 1:  # Typer took the closed pipe; no command exits with 1 by itself
+            raise BrokenPipeError from None
         return stop.code if isinstance(stop.code, int) else EXIT_BAD_INPUT
     return 0
 

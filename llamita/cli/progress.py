@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO, cast
 
 from rich.console import Console
 from rich.progress import (
@@ -84,7 +87,7 @@ class ProgressBar:
 @contextmanager
 def progress_bar(label: str, total: float | None, unit: str) -> Iterator[ProgressBar]:
     """A bar for work of `total` units (None: unknown), gone when the block ends."""
-    bar = ProgressBar(label, total, unit, Console(stderr=True))
+    bar = ProgressBar(label, total, unit, Console(file=cast(IO[str], _Stderr()), stderr=True))
     if bar._progress is None:
         yield bar
         return
@@ -94,7 +97,33 @@ def progress_bar(label: str, total: float | None, unit: str) -> Iterator[Progres
 
 def say(text: str) -> None:
     """Print a line to stderr."""
-    print(text, file=sys.stderr, flush=True)
+    print(text, file=_Stderr(), flush=True)
+
+
+def for_terminal(text: str) -> str:
+    """A model's text for stdout: to a terminal no control characters, which would steer it."""
+    if not sys.stdout.isatty():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+class _Stderr(io.TextIOBase):
+    """stderr, or nothing once its reader left: a long run must not die of a closed pipe."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(BrokenPipeError):
+            return sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+    def fileno(self) -> int:
+        return sys.stderr.fileno()
 
 
 class _RateColumn(ProgressColumn):

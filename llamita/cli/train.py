@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,6 +77,8 @@ def command(
         f"{summary.steps} steps in {summary.training_seconds:.0f} s, "
         f"{summary.parameters:,} parameters{' (finished before)' if summary.was_finished else ''}."
     )
+    run, text = shlex.quote(str(summary.run)), data / VALIDATION_NAME
     print(f"The model is in {latest}. Try:")
-    print(f'  llamita generate {summary.run} "Once"')
-    print(f"  llamita eval {summary.run} --text {data / VALIDATION_NAME}")
+    print(f'  llamita generate {run} "Once"')
+    if text.exists():
+        print(f"  llamita eval {run} --text {shlex.quote(str(text))}")

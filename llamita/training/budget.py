@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
+from llamita.files import temporary_prefix
 from llamita.training.metrics import MetricsLog
 from llamita.training.trainer import SILENT, Trainer
 
@@ -37,7 +38,9 @@ def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> in
         trainer.settle_steps(_PROVISIONAL_STEPS)
         trainer.observer = SILENT
         step_seconds = _measure_steps(trainer)
-        with TemporaryDirectory(prefix=".measuring.", suffix=".tmp", dir=run) as scratch:
+        with TemporaryDirectory(
+            prefix=temporary_prefix("measuring"), suffix=".tmp", dir=run
+        ) as scratch:
             trainer.run_directory = Path(scratch)
             look_seconds = _measure_look(trainer)
     finally:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -46,8 +47,7 @@ def save_checkpoint(
     final = directory / f"step-{step:07d}"
     with replace_directory(final) as folder:
         state = _state(model, optimizers)
-        with _quiet():
-            save(state, checkpoint_id=folder, no_dist=True)
+        _write(state, folder, step)
         files = {
             path.name: {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
             for path in sorted(folder.iterdir())
@@ -101,6 +101,25 @@ def load_newest_checkpoint(
     return None
 
 
+def has_checkpoints(directory: Path) -> bool:
+    """Whether there is anything to resume from, whole or torn."""
+    return bool(_folders(directory))
+
+
+def _write(state: dict[str, Any], folder: Path, step: int) -> None:
+    try:
+        with _quiet():
+            save(state, checkpoint_id=folder, no_dist=True)
+    except (RuntimeError, CheckpointException) as error:
+        # PyTorch's writer reports a full disk as an error of its own.
+        free = shutil.disk_usage(folder).free
+        raise TrainingError(
+            f"cannot write the checkpoint of step {step}; the disk has {free / 1e6:,.1f} MB free "
+            f"({next(iter(str(error).splitlines()), repr(error))}).",
+            hint="Make room and run the same command again: the earlier checkpoints are whole.",
+        ) from error
+
+
 def _state(model: nn.Module, optimizers: list[Optimizer]) -> dict[str, Any]:
     model_state, optimizer_state = get_state_dict(model, optimizers)
     rng = {"cpu": torch.get_rng_state()}
@@ -121,7 +140,9 @@ def _folders(directory: Path) -> list[Path]:
 def _damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint folder, or None."""
     try:
-        files = read_json(folder / _COMPLETE)["files"]
+        content = read_json(folder / _COMPLETE)
+        files = content["files"]
+        content["progress"]["step"]
         for name, expected in files.items():
             path = folder / name
             if not path.is_file():

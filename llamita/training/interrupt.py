@@ -23,7 +23,7 @@ class Interrupt:
 
 @contextmanager
 def noted_interrupts() -> Iterator[Interrupt]:
-    """Inside the block, Ctrl-C and SIGTERM are noted instead of acted on.
+    """Inside the block, Ctrl-C, SIGTERM and a closed terminal are noted instead of acted on.
 
     Signals reach the main thread alone; elsewhere nothing is changed.
     """
@@ -31,7 +31,8 @@ def noted_interrupts() -> Iterator[Interrupt]:
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
-    signals = (signal.SIGINT, signal.SIGTERM)
+    names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+    signals = [signal.Signals[name] for name in names if hasattr(signal, name)]
     previous = [signal.signal(name, interrupt.ask) for name in signals]
     try:
         yield interrupt

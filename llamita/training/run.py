@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from filelock import FileLock, Timeout
 
 import llamita
@@ -25,6 +26,7 @@ from llamita.model import Transformer
 from llamita.model.placement import choose_device
 from llamita.tokenizer import Tokenizer, load_tokenizer
 from llamita.training.budget import steps_that_fit
+from llamita.training.checkpoints import has_checkpoints
 from llamita.training.compiling import has_compiler
 from llamita.training.manifest import RUN_MANIFEST_NAME, RunManifest
 from llamita.training.precision import choose_precision
@@ -85,8 +87,10 @@ def train(
             f"there is no run to resume in {run}.",
             hint="Check the path, or leave --resume out to start a new one.",
         )
-    with _locked(run):
-        if (run / RECIPE).exists():
+    exists = (run / RECIPE).exists()
+    with _locked(run), _memory_errors():
+        # A run that saved nothing yet has nothing to go on from: other settings may begin it anew.
+        if exists and (requested is None or has_checkpoints(run / "checkpoints")):
             recipe = load_recipe(run / RECIPE)
             recorded = RunManifest.load(run)
             recorded.check_settings(run, recipe, requested)
@@ -97,7 +101,8 @@ def train(
             recorded.with_data(data, manifest).save(run)
             trainer.resume()
         else:
-            _check_free(run)
+            if not exists:
+                _check_free(run)
             trainer = _begin(run, data, manifest, tokenizer, requested or Recipe(), observer)
             trainer.seconds = time.perf_counter() - started
         was_finished = trainer.step >= trainer.steps
@@ -174,6 +179,22 @@ def _locked(run: Path) -> Iterator[None]:
         if is_new and {path.name for path in run.iterdir()} <= {LOCK_NAME}:
             (run / LOCK_NAME).unlink(missing_ok=True)
             run.rmdir()
+
+
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    """Say what to do where a batch or a model does not fit the memory."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        out_of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
+        if not out_of_memory and "allocate memory" not in str(error):
+            raise
+        raise TrainingError(
+            "there is not enough memory for this model and batch.",
+            hint="Lower batch.sequences (and raise batch.accumulation to make up for it), "
+            "batch.context_length, or the model's size.",
+        ) from error
 
 
 def _check_free(run: Path) -> None:

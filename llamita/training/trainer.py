@@ -228,8 +228,8 @@ class Trainer:
             return
         raise TrainingError(
             f"the loss is {loss} and the gradient norm {gradient_norm} at step {self.step + 1}.",
-            hint="A new run with a lower optimizer.learning_rate than "
-            f"{self.recipe.optimizer.learning_rate} usually helps; the checkpoints are kept.",
+            hint="Begin again in another folder, or after deleting this one, with an "
+            f"optimizer.learning_rate below {self.recipe.optimizer.learning_rate}.",
         )
 
     def _warn_of_empty_step(self) -> None:
@@ -247,5 +247,6 @@ def _evenly(steps: int, parts: int) -> set[int]:
 
 
 def _one_line(text: str, longest: int = 200) -> str:
-    line = " ".join(text.split())
+    """For a terminal: no line breaks, and no control characters, which could steer it."""
+    line = "".join(c if c.isprintable() else "·" for c in " ".join(text.split()))
     return line if len(line) <= longest else line[: longest - 1] + "…"

@@ -120,3 +120,33 @@ def test_the_bible_is_cut_into_its_66_books(tmp_path: Path) -> None:
     assert len(books) == 66
     assert books[0].read_text(encoding="utf-8").startswith("Genesis\n\nIn the beginning God")
     assert books[65].read_text(encoding="utf-8").rstrip().endswith("Amen.")
+
+
+def test_a_small_text_of_few_words_still_gets_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "\n".join(f"the llama walks home {number % 7} times" for number in range(150))
+    (tmp_path / "small.txt").write_text(text)
+    corpus = ["--corpus", str(tmp_path / "small.txt")]
+    assert run(["demo", "--out", str(tmp_path / "out"), "--minutes", "0.05", *corpus]) == 0
+    printed = capsys.readouterr().out
+    assert "ROMEO" not in printed
+    assert printed.count("--- sample") == 3
+
+
+def test_wrong_minutes_are_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["demo", "--out", str(tmp_path / "out"), "--minutes", "-1"]) == 2
+    assert "-1" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_corpus_in_the_same_folder_is_refused_with_a_way_out(
+    demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_documents(tmp_path / "others", 20, seed=5)
+    arguments = _arguments(demo)
+    arguments[arguments.index("--corpus") + 1] = str(tmp_path / "others")
+    assert run(arguments) == 2
+    assert "--out" in capsys.readouterr().err

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -101,3 +103,26 @@ def test_main_exits_with_the_code(tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["inspect", str(tmp_path / "nowhere")])
     assert stop.value.code == 2
+
+
+def _shell(command: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHON": sys.executable},
+    )
+
+
+@pytest.mark.parametrize("arguments", ["--help", "prepare --help", "tokenizer --help"])
+def test_a_reader_that_leaves_is_no_fault(arguments: str, tmp_path: Path) -> None:
+    done = _shell(f'"$PYTHON" -m llamita {arguments} | true', tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_debug_behind_two_dashes_belongs_to_the_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["inspect", "--", "--debug"]) == 2
+    assert "--debug" in capsys.readouterr().err

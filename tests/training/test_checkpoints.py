@@ -144,3 +144,17 @@ def test_a_disk_that_fills_up_leaves_the_older_checkpoint_whole(
 
 def test_no_checkpoints_is_no_error(tmp_path: Path) -> None:
     assert load_newest_checkpoint(tmp_path / "none", *_state(1), print) is None
+
+
+def test_a_full_disk_in_pytorchs_writer_names_the_room_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _save(tmp_path, 1)
+
+    def no_space(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598")
+
+    monkeypatch.setattr(checkpoints, "save", no_space)
+    with pytest.raises(TrainingError, match="MB free"):
+        _save(tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-0000001"]

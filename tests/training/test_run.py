@@ -18,13 +18,14 @@ from safetensors.torch import load_file
 
 from llamita.data.manifest import Manifest
 from llamita.errors import ConfigError, DataError, Interrupted, TrainingError
+from llamita.training import budget
 from llamita.training import run as run_module
 from llamita.training.compiling import has_compiler
 from llamita.training.metrics import read_metrics
 from llamita.training.recipe import Length, Recipe
 from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.run import train
-from llamita.training.trainer import Observer, Trainer
+from llamita.training.trainer import Observer, Trainer, _one_line
 from tests.training.recipes import small_recipe
 
 TIMED = ("tokens_per_second",)
@@ -219,7 +220,7 @@ def test_a_damaged_manifest_is_named(data: Path, tmp_path: Path) -> None:
 def test_a_run_killed_at_birth_can_be_started_again(data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
-    (run / ".recipe.toml.abcdefgh.tmp").write_text("half")
+    (run / ".recipe.toml.99999999.abcdefgh.tmp").write_text("half")
     (run / "manifest.json").write_text("{}")
     assert train(data, run, small_recipe()).steps == 6
 
@@ -404,3 +405,41 @@ def test_the_same_command_again_goes_on_after_ctrl_c_and_after_kill(
     assert "resuming after step" in again.stderr
     train(data, tmp_path / "whole", recipe)
     assert _same(_weights(tmp_path / "whole"), _weights(run))
+
+
+def test_a_run_that_saved_nothing_can_begin_anew_with_other_settings(
+    data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(TrainingError, match=r"step (1|2)"):
+        train(data, tmp_path / "run", small_recipe("optimizer.learning_rate=1e38"))
+    assert train(data, tmp_path / "run", small_recipe()).steps == 6
+    train(data, tmp_path / "fresh", small_recipe())
+    assert _metrics(tmp_path / "run") == _metrics(tmp_path / "fresh")
+
+
+def test_a_batch_that_does_not_fit_the_memory_names_the_way_out(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(trainer: Trainer) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+
+    monkeypatch.setattr(Trainer, "take_step", no_memory)
+    with pytest.raises(TrainingError, match="not enough memory") as error:
+        train(data, tmp_path / "run", small_recipe())
+    assert "batch.sequences" in (error.value.hint or "")
+
+
+def test_steps_get_half_of_the_time_even_where_getting_ready_is_slow(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "_measure_steps", lambda trainer: 0.5)
+    monkeypatch.setattr(budget, "_measure_look", lambda trainer: 1000.0)
+    said: list[str] = []
+    observer = Observer(say=said.append, on_step=lambda *args: None)
+    recipe = small_recipe().model_copy(update={"length": Length(minutes=0.1)})
+    assert train(data, tmp_path / "run", recipe, observer=observer).steps == 6
+    assert [line for line in said if "Training gets 3 s all the same" in line]
+
+
+def test_samples_cannot_steer_a_terminal() -> None:
+    assert _one_line("a\x1b[2Jb\n  c\x07") == "a·[2Jb c·"
