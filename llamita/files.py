@@ -1,16 +1,19 @@
 """Writing that never leaves half a file under its final name.
 
 Everything goes to a temporary name beside the target, is flushed to the disk, and is renamed at
-the end. A killed process or a full disk leaves the old file or none.
+the end. A killed process or a full disk leaves the old file or none. The temporary names hold the
+process id, so that what a killed process left is told from what a living one is writing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -19,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from llamita.errors import DataError, LlamitaError
+
+_TEMPORARY = re.compile(r"\.(.+)\.([0-9]+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
 
 
 def fsync_path(path: Path) -> None:
@@ -36,14 +41,16 @@ def fsync_path(path: Path) -> None:
 def atomic_write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path`, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(
+        prefix=temporary_prefix(path.name), suffix=".tmp", dir=path.parent
+    )
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as handle:
             handle.write(data)
             handle.flush()
             os.fsync(handle.fileno())
-        temporary.chmod(0o666 & ~_umask())
+        give_usual_mode(temporary)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -76,10 +83,19 @@ def replace_directory(final: Path) -> Iterator[Path]:
 
     Where the system can exchange two directories (Linux), there is at no moment no `final`;
     elsewhere an existing one is moved aside first. When the block raises, the temporary directory
-    is removed and `final` stays as it was.
+    is removed and `final` stays as it was. What killed processes left of `final` is removed first.
+
+    Raises:
+        OSError: nothing can be written there; its `filename` is `final`.
     """
-    final.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".tmp", dir=final.parent))
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(final.parent, final.name)
+        temporary = _temporary_directory(final)
+    except FileExistsError as error:  # the parent is a file
+        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(final)) from error
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(final)) from error
     try:
         temporary.chmod(0o777 & ~_umask())
         yield temporary
@@ -89,7 +105,7 @@ def replace_directory(final: Path) -> Iterator[Path]:
         if not final.exists():
             temporary.replace(final)
         elif not _exchange(temporary, final):
-            old = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".tmp", dir=final.parent))
+            old = _temporary_directory(final)
             final.replace(old / "replaced")
             temporary.replace(final)
             shutil.rmtree(old, ignore_errors=True)
@@ -99,12 +115,20 @@ def replace_directory(final: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def remove_leftovers(directory: Path) -> None:
-    """Remove what the functions above left in `directory` when the process was killed.
+def temporary_prefix(name: str) -> str:
+    """How temporary names for `name` begin; eight random characters and `.tmp` follow."""
+    return f".{name}.{os.getpid()}."
 
-    Only for directories that no other process is writing to.
+
+def remove_leftovers(directory: Path, name: str | None = None) -> None:
+    """Remove what killed processes left in `directory`, of all names or of the target `name`.
+
+    What a living process of this machine is writing stays.
     """
-    for path in directory.glob(".*.????????.tmp"):
+    for path in directory.glob(".*.tmp"):
+        match = _TEMPORARY.fullmatch(path.name)
+        if match is None or name not in (None, match[1]) or _is_running(int(match[2])):
+            continue
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -127,6 +151,28 @@ def sha256_file(path: Path) -> str:
         while chunk := handle.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def give_usual_mode(path: Path) -> None:
+    """Give a file the mode of one that was opened for writing: what the umask leaves."""
+    path.chmod(0o666 & ~_umask())
+
+
+def _temporary_directory(final: Path) -> Path:
+    prefix = temporary_prefix(final.name)
+    return Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=final.parent))
+
+
+def _is_running(process_id: int) -> bool:
+    if sys.platform == "win32":  # there the signal 0 is no question but Ctrl+C
+        return True
+    try:
+        os.kill(process_id, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _umask() -> int:

@@ -22,6 +22,8 @@ from llamita.files import (
     write_json,
 )
 
+DEAD_PROCESS = 99_999_999  # above what any system gives
+
 
 def _no_space(*args: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
@@ -105,6 +107,33 @@ with replace_directory(Path(sys.argv[1]) / "model") as folder:
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     (tmp_path / "kept.tmp").write_text("x")
     (tmp_path / ".hidden").write_text("x")
-    assert len(list(tmp_path.iterdir())) == 3
+    living = f".model.{os.getpid()}.abcdefgh.tmp"
+    (tmp_path / living).mkdir()
+    assert len(list(tmp_path.iterdir())) == 4
     remove_leftovers(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", "kept.tmp"]
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == sorted([".hidden", living, "kept.tmp"])
+
+
+def test_replacing_removes_what_a_killed_process_left_of_the_same_target(tmp_path: Path) -> None:
+    for name in ("model", "other", "model.old"):
+        (tmp_path / f".{name}.{DEAD_PROCESS}.abcdefgh.tmp").mkdir()
+    (tmp_path / f".model.{os.getpid()}.abcdefgh.tmp").mkdir()
+    with replace_directory(tmp_path / "model"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [
+            f".model.{os.getpid()}.abcdefgh.tmp",
+            f".model.old.{DEAD_PROCESS}.abcdefgh.tmp",
+            f".other.{DEAD_PROCESS}.abcdefgh.tmp",
+            "model",
+        ]
+    )
+
+
+def test_a_place_that_cannot_be_written_is_named_as_given(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    final = tmp_path / "file" / "model"
+    with pytest.raises(NotADirectoryError) as error, replace_directory(final):
+        pass
+    assert error.value.filename == str(final)

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from llamita.errors import CheckpointError
-from llamita.files import read_json, write_json
+from llamita.files import give_usual_mode, read_json, write_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -23,8 +23,12 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Every tensor of one file, memory-mapped.
 
     Raises:
-        CheckpointError: the file is damaged.
+        CheckpointError: the file cannot be opened, or is damaged.
     """
+    try:
+        path.open("rb").close()
+    except OSError as cause:
+        raise CheckpointError(f"cannot read {path}: {cause.strerror}.") from cause
     try:
         with safe_open(path, framework="pt") as handle:
             return {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
@@ -92,3 +96,4 @@ def write_safetensors(tensors: Mapping[str, Tensor], directory: Path, largest_sh
 def _write(tensors: dict[str, Tensor], path: Path) -> None:
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(plain, path, metadata={"format": "pt"})
+    give_usual_mode(path)  # the library makes it readable for its owner alone

@@ -23,6 +23,10 @@ def read_torch_file(path: Path) -> Any:
         CheckpointError: the file is damaged, or holds objects that only code could make.
     """
     try:
+        path.open("rb").close()
+    except OSError as cause:
+        raise CheckpointError(f"cannot read {path}: {cause.strerror}.") from cause
+    try:
         try:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except RuntimeError:  # files of before PyTorch 1.6 cannot be mapped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ from llamita.formats import (
     load_checkpoint,
     save_model_directory,
 )
+from llamita.formats.safetensors_file import read_safetensors
+from llamita.formats.torch_file import read_torch_file
 from llamita.model.transformer import Transformer
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -318,3 +321,23 @@ def test_the_generation_config_holds_the_token_ids(tmp_path: Path) -> None:
     checkpoint: Checkpoint = load_checkpoint(tmp_path / "more")
     assert checkpoint.generation["temperature"] == 0.6
     assert checkpoint.config.eos_token_id == (2, 3)
+
+
+def test_every_file_has_the_mode_that_the_umask_leaves(saved: Path) -> None:
+    plain = saved.parent / "plain"
+    plain.touch()
+    assert {path.stat().st_mode for path in saved.iterdir()} == {plain.stat().st_mode}
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.bin"])
+def test_weights_that_may_not_be_read_are_not_called_damaged(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, mode: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    read = read_safetensors if name.endswith("safetensors") else read_torch_file
+    with pytest.raises(CheckpointError, match=rf"{name}: Permission denied") as error:
+        read(tmp_path / name)
+    assert error.value.hint is None
