@@ -114,8 +114,7 @@ def _write(state: dict[str, Any], folder: Path, step: int) -> None:
         # PyTorch's writer reports a full disk as an error of its own.
         free = shutil.disk_usage(folder).free
         raise TrainingError(
-            f"cannot write the checkpoint of step {step}; the disk has {free / 1e6:,.1f} MB free "
-            f"({next(iter(str(error).splitlines()), repr(error))}).",
+            f"cannot write the checkpoint of step {step}; the disk has {free / 1e6:,.1f} MB free.",
             hint="Make room and run the same command again: the earlier checkpoints are whole.",
         ) from error
 
