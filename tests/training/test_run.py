@@ -16,8 +16,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import llamita
+from llamita.data.loader import Batch, BlockLoader
 from llamita.data.manifest import Manifest
 from llamita.errors import ConfigError, DataError, Interrupted, TrainingError
+from llamita.model import Transformer
 from llamita.training import budget
 from llamita.training import run as run_module
 from llamita.training.compiling import has_compiler
@@ -356,7 +359,6 @@ def test_a_compiled_run_resumes_to_the_bit(data: Path, tmp_path: Path) -> None:
 
 def test_transformers_reads_the_trained_model(data: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    import llamita
 
     train(data, tmp_path / "run", small_recipe())
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "latest")
@@ -443,3 +445,28 @@ def test_steps_get_half_of_the_time_even_where_getting_ready_is_slow(
 
 def test_samples_cannot_steer_a_terminal() -> None:
     assert _one_line("a\x1b[2Jb\n  c\x07") == "a·[2Jb c·"
+
+
+def test_steps_without_labels_change_nothing_and_warn_once(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(data, tmp_path / "run", small_recipe(steps=1))
+    real = BlockLoader.next_batch
+
+    def unlabelled(loader: BlockLoader) -> Batch:
+        batch = real(loader)
+        return Batch(batch.input_ids, torch.full_like(batch.labels, -100))
+
+    monkeypatch.setattr(BlockLoader, "next_batch", unlabelled)
+    with pytest.warns(UserWarning, match="without one labelled token") as caught:
+        train(data, tmp_path / "masked", small_recipe("optimizer.weight_decay=0.5", steps=3))
+    assert len(caught) == 1
+    losses = [m["loss"] for m in _metrics(tmp_path / "masked") if "loss" in m]
+    assert losses == [0.0, 0.0, 0.0]
+    fresh = Transformer(llamita.load(tmp_path / "masked").config).initialize(0)
+    saved = _weights(tmp_path / "masked")
+    assert all(
+        torch.equal(saved[name], tensor)
+        for name, tensor in fresh.state_dict().items()
+        if name in saved
+    )
