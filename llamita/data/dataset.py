@@ -42,8 +42,8 @@ class TokenDataset:
         """Open one split after checking its files against the manifest.
 
         Raises:
-            DataError: the directory is no prepared data, the split is empty, or a shard is
-                missing or has another size than the manifest says.
+            DataError: the directory is no prepared data, the split is empty, a shard is missing
+                or has another size than the manifest says, or the manifest contradicts itself.
         """
         manifest = Manifest.load(data_dir)
         if manifest.dtype != dtype_for(manifest.tokenizer.vocab_size):
@@ -81,6 +81,11 @@ class TokenDataset:
             shard += 1
         return out
 
+    def shard_of(self, token: int) -> Path:
+        """The file that holds token number `token` of the split."""
+        names = [shard.file for shard in self.manifest.shards if shard.split == self.split]
+        return self.directory / names[int(np.searchsorted(self._starts, token, side="right")) - 1]
+
     def blocks(self, context_length: int) -> int:
         """How many whole blocks there are: `context_length` inputs and the token after each.
 
@@ -100,7 +105,17 @@ class TokenDataset:
 
 
 def check_shards(data_dir: Path, manifest: Manifest) -> None:
-    """Raise DataError unless every shard is there with the size that the manifest says."""
+    """Raise DataError unless every shard is there with the size that the manifest says, and the
+    shards of a split add up to its tokens."""
+    splits: tuple[Split, ...] = ("train", "val")
+    for split in splits:
+        in_shards = sum(shard.tokens for shard in manifest.shards if shard.split == split)
+        if in_shards != manifest.counts(split).tokens:
+            raise DataError(
+                f"the manifest of {data_dir.as_posix()} counts {manifest.counts(split).tokens:,} "
+                f"{split} tokens, but its shards hold {in_shards:,}.",
+                hint="It was changed or is damaged: prepare the data again.",
+            )
     item_size = np.dtype(manifest.dtype).itemsize
     for shard in manifest.shards:
         path = data_dir / shard.file

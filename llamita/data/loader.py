@@ -130,5 +130,13 @@ def sequential_batches(
 
 def _batch(dataset: TokenDataset, context_length: int, blocks: list[int]) -> Batch:
     rows = np.stack([dataset.read(b * context_length, context_length + 1) for b in blocks])
+    if rows.max() >= dataset.vocab_size:
+        row, column = np.argwhere(rows >= dataset.vocab_size)[0].tolist()
+        shard = dataset.shard_of(blocks[row] * context_length + column)
+        raise DataError(
+            f"{shard.as_posix()} holds the token id {rows[row, column]:,} (in block "
+            f"{blocks[row]:,}), but the vocabulary has {dataset.vocab_size:,}.",
+            hint="The shard is damaged: copy it or prepare the data again.",
+        )
     tokens_BT = torch.from_numpy(rows)
     return Batch(tokens_BT[:, :-1].contiguous(), tokens_BT[:, 1:].contiguous())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -100,9 +101,10 @@ def prepare(
             f"already prepared: {out.as_posix()} was made from this text with these settings."
         )
         return existing
-    require_both_sides(_Pass(corpus).documents(), val_fraction)
-    used = finished or _train_tokenizer(corpus, tokenizer)
-    with replace_directory(out) as directory:
+    with ExitStack() as stack:
+        directory = _begin(out, stack)  # before the long work, which would be lost
+        require_both_sides(_Pass(corpus).documents(), val_fraction)
+        used = finished or _train_tokenizer(corpus, tokenizer)
         return _write_data(directory, corpus, used, shard_tokens)
 
 
@@ -169,6 +171,17 @@ def _hash(path: Path) -> str:
         return sha256_file(path)
     except OSError as error:
         raise DataError(f"cannot read {path.as_posix()}: {error.strerror or error}.") from error
+
+
+def _begin(out: Path, stack: ExitStack) -> Path:
+    """The directory to write to, which becomes `out` when `stack` closes well."""
+    try:
+        return stack.enter_context(replace_directory(out))
+    except OSError as error:
+        raise DataError(
+            f"cannot write {out.as_posix()}: {error.strerror or error}.",
+            hint="Choose with -o a place where you may write.",
+        ) from error
 
 
 def _load_tokenizer(path: str) -> Tokenizer:

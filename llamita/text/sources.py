@@ -31,7 +31,7 @@ class TextFile:
     compression: str
 
     def __str__(self) -> str:
-        return self.path.as_posix()
+        return _printable(self.path.as_posix())
 
 
 @dataclass
@@ -105,7 +105,7 @@ def _walk(root: Path, skipped: Counter[str]) -> list[TextFile]:
             path = here / name
             file = _classify(path) if path.is_file() and PurePath(name).suffix else None
             if file is None:
-                skipped[PurePath(name).suffix.lower() or "without suffix"] += 1
+                skipped[_printable(PurePath(name).suffix.lower()) or "without suffix"] += 1
             else:
                 files.append(file)
     return files
@@ -120,6 +120,11 @@ def _classify(path: Path) -> TextFile | None:
         name = name.with_suffix("")
     kind = KINDS.get(name.suffix) if name.suffix else "text"
     return None if kind is None else TextFile(path, kind, compression)
+
+
+def _printable(name: str) -> str:
+    """A file's name in a form that can be written as UTF-8: bytes that are none are escaped."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _written_by_llamita(folder: Path) -> bool:

@@ -7,13 +7,16 @@ exact bytes of every token on its own, which byte-level and byte-fallback pipeli
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from llamita.errors import TokenizerError
 from llamita.tokenizer.surface import BYTE_CHARACTERS, BYTE_TOKENS, SPACE_MARK, looks_like_control
+
+MAX_TOKEN_ID = (1 << 22) - 1
+"""Tables are as long as the largest id; the largest vocabularies in use have a quarter million."""
 
 _DECODERS = {"ByteLevel", "ByteFallback", "Metaspace", "Replace", "Fuse", "Strip"}
 BYTE_TOKEN_GUARD = {
@@ -76,6 +79,7 @@ def _read_pipeline(definition: dict[str, Any], path: Path) -> Pipeline:
     else:
         vocabulary = dict(model["vocab"])
     vocabulary |= {token["content"]: token["id"] for token in added}
+    check_vocabulary(vocabulary, path)
     special = {token["content"]: token["id"] for token in added if is_control(token)}
     plain = frozenset(token["id"] for token in added if not is_control(token))
     if model_type == "Unigram":
@@ -98,6 +102,16 @@ def _read_pipeline(definition: dict[str, Any], path: Path) -> Pipeline:
         plain_added_ids=plain,
         lossy=_loss(definition, byte_level, vocabulary),
     )
+
+
+def check_vocabulary(vocabulary: Mapping[str, Any], path: Path) -> None:
+    """Refuse ids that no vocabulary has, naming the token."""
+    for token, token_id in vocabulary.items():
+        if not isinstance(token_id, int) or not 0 <= token_id <= MAX_TOKEN_ID:
+            raise TokenizerError(
+                f"{path} gives the token {token!r} the id {token_id!r}.",
+                hint=f"Ids are whole numbers from 0 to {MAX_TOKEN_ID:,}.",
+            )
 
 
 def flatten(stage: dict[str, Any] | None, members: str) -> Iterator[dict[str, Any]]:

@@ -57,8 +57,12 @@ def _load_file(path: Path, side_files: dict[str, bytes], generation: dict[str, A
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise TokenizerError(f"{path} is not UTF-8: {error}.") from error
+            raise TokenizerError(
+                f"{path} is a damaged tokenizer.json: it is not UTF-8: {error}."
+            ) from error
         return HFTokenizer(text, side_files, generation=generation, path=path)
+    if path.suffix == ".json":
+        raise TokenizerError(f"{path} is a damaged tokenizer.json: it holds no JSON object.")
     if _is_tiktoken(data):
         raise TokenizerError(
             f"{path} is a tiktoken file of token ranks (Llama 3), which llamita cannot read.",

@@ -17,6 +17,7 @@ from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 from llamita.errors import TokenizerError
 from llamita.tokenizer.base import Tokenizer, check_unicode
 from llamita.tokenizer.convert import BYTE, CONTROL, UNKNOWN, USER_DEFINED, convert_model
+from llamita.tokenizer.definition import check_vocabulary
 from llamita.tokenizer.files import (
     TOKENIZER_JSON,
     TOKENIZER_MODEL,
@@ -49,9 +50,11 @@ class SentencePieceTokenizer(Tokenizer):
         self._path = path
         self._proto = _parse(model, path)
         self._config = self._read_json("tokenizer_config.json")
+        added = self._read_json("added_tokens.json")
+        check_vocabulary(added, path.parent / "added_tokens.json")
         self._added = {
             name: token_id
-            for name, token_id in self._read_json("added_tokens.json").items()
+            for name, token_id in added.items()
             if token_id >= len(self._proto.pieces)
         }
         self.kind = "unigram" if self._proto.trainer_spec.model_type == 1 else "spm"

@@ -42,6 +42,17 @@ def test_a_missing_shard_is_named(dataset: TokenDataset) -> None:
         TokenDataset.open(dataset.directory, "train")
 
 
+def test_shards_that_do_not_add_up_to_the_manifests_tokens_are_refused(
+    dataset: TokenDataset,
+) -> None:
+    path = dataset.directory / "manifest.json"
+    manifest = read_json(path)
+    del manifest["shards"][1]
+    write_json(path, manifest)
+    with pytest.raises(DataError, match="counts 101 train tokens, but its shards hold 71"):
+        TokenDataset.open(dataset.directory, "train")
+
+
 def test_a_dtype_that_does_not_fit_the_vocabulary_is_refused(dataset: TokenDataset) -> None:
     path = dataset.directory / "manifest.json"
     manifest = read_json(path)
@@ -93,6 +104,7 @@ def test_tokens_past_two_to_the_32_are_read_where_they_lie(dataset: TokenDataset
         file.seek(2 * place)
         file.write(np.array([11, 22, 33], dtype="<u2").tobytes())
     manifest = read_json(dataset.directory / "manifest.json")
+    manifest["train"]["tokens"] += place + 3 - manifest["shards"][0]["tokens"]
     manifest["shards"][0]["tokens"] = place + 3
     write_json(dataset.directory / "manifest.json", manifest)
     large = TokenDataset.open(dataset.directory, "train")

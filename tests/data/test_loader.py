@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given
@@ -141,3 +142,17 @@ def test_sequential_batches_spread_a_limit_evenly(dataset: TokenDataset) -> None
 def test_sequential_batches_take_no_more_than_there_is(dataset: TokenDataset) -> None:
     batches = sequential_batches(dataset, CONTEXT, batch_size=10, limit=1000)
     assert sum(len(batch.input_ids) for batch in batches) == BLOCKS
+
+
+def test_an_id_outside_the_vocabulary_names_its_shard(dataset: TokenDataset) -> None:
+    path = dataset.directory / "train-00001.bin"
+    ids = np.fromfile(path, dtype="<u2")
+    ids[7] = 300
+    ids.tofile(path)
+    damaged = TokenDataset.open(dataset.directory, "train")
+    loader = BlockLoader(damaged, CONTEXT, batch_size=BLOCKS, seed=0)
+    for draw_batch in (loader.next_batch, lambda: list(sequential_batches(damaged, CONTEXT, 3))):
+        with pytest.raises(
+            DataError, match=r"train-00001\.bin holds the token id 300 \(in block 9"
+        ):
+            draw_batch()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -234,6 +235,31 @@ def test_text_that_changes_while_it_is_read_is_an_error(corpus: Path, tmp_path: 
     with pytest.raises(DataError, match=r"00\.txt was changed while it was read"):
         prepare([corpus], tmp_path / "DATA", tokenizer="char", reporter=Writer())
     assert list(tmp_path.iterdir()) == [corpus]
+
+
+@pytest.mark.parametrize("place", ["file/DATA", "file/more/DATA"])
+def test_a_place_that_cannot_be_written_is_named_before_any_work(
+    corpus: Path, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").touch()
+    listener = Listener()
+    with pytest.raises(DataError, match=rf"cannot write .*/{place}: Not a directory\."):
+        prepare([corpus], tmp_path / place, tokenizer="char", reporter=listener)
+    assert "reading" not in listener.phases
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_file_names_that_are_not_utf8_are_escaped(tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for number in range(30):
+        (folder / os.fsdecode(b"caf\xe9%d.txt" % number)).write_text(f"text {number}")
+    (folder / os.fsdecode(b"a.\xe9")).touch()
+    manifest = prepare([folder], tmp_path / "DATA", tokenizer="char", val_fraction=0.3)
+    assert manifest.sources[0].path == f"{folder}/caf\\udce90.txt"
+    assert manifest.skipped_files == {".\\udce9": 1}
+    assert manifest.held_out
+    assert prepare([folder], tmp_path / "DATA", tokenizer="char", val_fraction=0.3) == manifest
 
 
 def test_one_document_alone_cannot_be_split(tmp_path: Path) -> None:

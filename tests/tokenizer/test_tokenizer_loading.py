@@ -95,6 +95,29 @@ def test_other_content_is_refused_naming_the_path(write: Any, data: bytes) -> No
         load_tokenizer(write("file.bin", data))
 
 
+@pytest.mark.parametrize("data", [b"[]", b"null", b"\x8f\x00\xff\x12", b"{\xff\xfe}", b"abc"])
+def test_a_tokenizer_json_without_an_object_is_called_damaged(write: Any, data: bytes) -> None:
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json is a damaged tokenizer\.json"):
+        load_tokenizer(write("tokenizer.json", data))
+
+
+@pytest.mark.parametrize("token_id", [4_000_000_000, -1, "7", 1.5, None])
+def test_an_id_that_no_vocabulary_has_names_the_token(
+    write: Any, corpus: list[str], llama_model: bytes, tmp_path: Path, token_id: Any
+) -> None:
+    train_tokenizer(corpus, "bpe:300").save(tmp_path)
+    definition = json.loads((tmp_path / "tokenizer.json").read_text())
+    definition["model"]["vocab"]["faraway"] = token_id
+    path = write("tokenizer.json", json.dumps(definition).encode())
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json gives the token 'faraway' the id"):
+        load_tokenizer(path)
+    path.unlink()
+    write("tokenizer.model", llama_model)
+    write("added_tokens.json", json.dumps({"faraway": token_id}).encode())
+    with pytest.raises(TokenizerError, match=r"added_tokens\.json gives the token 'faraway'"):
+        load_tokenizer(tmp_path)
+
+
 def test_missing_files_and_directories_are_named(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="nowhere"):
         load_tokenizer(tmp_path / "nowhere")
