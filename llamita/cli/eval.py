@@ -27,6 +27,7 @@ def command(
         ),
     ],
     field: Annotated[str, typer.Option(help="The JSONL field that holds the text.")] = "text",
+    encoding: Annotated[str, typer.Option(help="The encoding of the text files.")] = "utf-8",
     limit_bytes: Annotated[
         int | None, typer.Option(min=1, help="Only the first N bytes of the text.")
     ] = None,
@@ -39,14 +40,16 @@ def command(
     override: OverrideOption = None,
 ) -> None:
     """Measure bits per byte of a model on held-out text, with the standard error."""
+    from llamita.text.decoding import check_encoding
     from llamita.text.sources import find_text_files
 
-    files = find_text_files(text).files  # a wrong path is told before the model is loaded
+    check_encoding(encoding)
+    files = find_text_files(text).files  # both are told before the model is loaded
 
     import llamita
 
     lm = llamita.load(model, device=device, dtype=dtype, override=override)
-    result = _evaluate(lm, files, field, limit_bytes, context_length)
+    result = _evaluate(lm, files, field, encoding, limit_bytes, context_length)
     print(_json(result) if json else _summary(result))
 
 
@@ -54,6 +57,7 @@ def _evaluate(
     lm: LM,
     files: Sequence[TextFile],
     field: str,
+    encoding: str,
     limit_bytes: int | None,
     context_length: int | None,
 ) -> BitsPerByte:
@@ -67,7 +71,7 @@ def _evaluate(
             "this model has no tokenizer, so text cannot be scored.",
             hint="Add the tokenizer's files to the model's directory.",
         )
-    texts = (document.text for document in read_files(files, field=field))
+    texts = (document.text for document in read_files(files, field=field, encoding=encoding))
     # Of compressed files the length of the text is not known beforehand.
     known = limit_bytes is not None or not any(file.compression for file in files)
     size = limit_bytes or sum(file.path.stat().st_size for file in files)
@@ -103,8 +107,12 @@ def _json(result: BitsPerByte) -> str:
 
 
 def _summary(result: BitsPerByte) -> str:
+    import math
+
+    error = result.bits_per_byte_stderr
+    spread = "" if math.isnan(error) else f" ± {error:.4f}"  # one token alone has none
     return (
-        f"{result.bits_per_byte:.4f} ± {result.bits_per_byte_stderr:.4f} bits per byte  "
+        f"{result.bits_per_byte:.4f}{spread} bits per byte  "
         f"({result.bytes:,} bytes, {result.tokens:,} tokens, "
         f"perplexity {result.perplexity:.2f} per token)"
     )

@@ -107,9 +107,10 @@ class LM:
         """Continue a prompt, or a list of prompts as one batch.
 
         A prompt is text, which gets the tokenizer's BOS if it has one, or token ids, taken as they
-        are. An empty one starts a document. The settings are the fields of `SamplingParams`. In a
-        batch every prompt gets what it would get alone with the same seed. A prompt that fills the
-        context gives no token and finishes with "length".
+        are. An empty one ("" or, in ids, `[[]]`) starts a document; an empty list gives `[]`. The
+        settings are the fields of `SamplingParams`. In a batch every prompt gets what it would get
+        alone with the same seed. A prompt that fills the context gives no token and finishes with
+        "length".
 
         Raises:
             GenerationError: a wrong setting or prompt, by name and value.

@@ -16,18 +16,19 @@ def read_prompts(
 ) -> tuple[list[list[int]], bool]:
     """Token ids of each prompt, none empty, and whether a list of prompts was given.
 
-    Text, a list of ids (an empty one too) and a tensor [T] are one prompt; a list of texts or of
-    lists of ids and a tensor [B, T] are several.
+    Text, a list of ids and a tensor [T] are one prompt; a list of texts or of lists of ids and a
+    tensor [B, T] are several. An empty list is no prompt at all: the empty prompt is "" or [[]].
 
     Raises:
         GenerationError: something else, an id outside the vocabulary, text without a tokenizer, or
             an empty prompt where no token marks a document's beginning.
     """
+    is_vector = getattr(prompt, "ndim", None) == 1
     if hasattr(prompt, "tolist"):
         prompt = prompt.tolist()
     several = (
         isinstance(prompt, list | tuple)
-        and len(prompt) > 0
+        and not is_vector
         and not any(isinstance(item, Integral) for item in prompt)
     )
     items = list(prompt) if several else [prompt]

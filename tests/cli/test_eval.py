@@ -106,6 +106,18 @@ def test_the_error_of_a_single_token_is_null(model_directory, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("a")
     result = evaluate(capsys, model_directory, "--text", str(tmp_path / "a.txt"))
     assert result["bits_per_byte_stderr"] is None
+    assert run(["eval", model_directory, "--text", str(tmp_path / "a.txt")]) == 0
+    assert capsys.readouterr().out.startswith(f"{result['bits_per_byte']:.4f} bits per byte")
+
+
+def test_text_in_another_encoding_is_scored_as_the_same_text(model_directory, tmp_path, capsys):
+    path = tmp_path / "a.txt"
+    path.write_bytes("the café".encode("utf-16"))
+    result = evaluate(capsys, model_directory, "--text", str(path), "--encoding", "utf-16")
+    path.write_bytes("the café".encode())
+    assert result == evaluate(capsys, model_directory, "--text", str(path))
+    assert run(["eval", model_directory, "--text", str(path), "--encoding", "klingon"]) == 2
+    assert "klingon" in capsys.readouterr().err
 
 
 def test_a_missing_file_and_an_empty_file_are_errors(model_directory, tmp_path, capsys):

@@ -97,7 +97,9 @@ def test_text_gets_no_eos_behind_it(model, tokenizer):
 def test_an_empty_prompt_begins_a_document(model, new_tokenizer):
     with_bos = LM(model, new_tokenizer(bos_prefix=(257,)))
     assert with_bos.generate("", max_tokens=1).prompt_token_ids == [257]
-    assert with_bos.generate([], max_tokens=1).prompt_token_ids == [257]
+    for nothing in ([[]], torch.empty(1, 0, dtype=torch.long)):
+        assert with_bos.generate(nothing, max_tokens=1)[0].prompt_token_ids == [257]
+    assert with_bos.generate(torch.tensor([]), max_tokens=1).prompt_token_ids == [257]
     separator = LM(model, new_tokenizer())
     assert separator.generate("", max_tokens=1).prompt_token_ids == [256]
     results = separator.generate(["", "a"], max_tokens=1)
@@ -105,15 +107,24 @@ def test_an_empty_prompt_begins_a_document(model, new_tokenizer):
 
 
 def test_an_empty_prompt_without_tokenizer_begins_with_the_configs_bos(new_model):
-    assert LM(new_model(bos_token_id=7, eos_token_id=8)).generate(
-        [], max_tokens=1
-    ).prompt_token_ids == [7]
-    assert LM(new_model(eos_token_id=(8, 9))).generate([], max_tokens=1).prompt_token_ids == [8]
+    for fields, first in (
+        ({"bos_token_id": 7, "eos_token_id": 8}, 7),
+        ({"eos_token_id": (8, 9)}, 8),
+    ):
+        [result] = LM(new_model(**fields)).generate([[]], max_tokens=1)
+        assert result.prompt_token_ids == [first]
+
+
+def test_no_prompts_give_no_generations(lm):
+    assert lm.generate([]) == []
+    assert list(lm.stream([])) == list(lm.stream_events([])) == []
+    with pytest.raises(GenerationError, match="temperature"):
+        lm.generate([], temperature=-1)
 
 
 def test_an_empty_prompt_is_refused_where_nothing_begins_a_document(model, tokenizer):
     with pytest.raises(GenerationError, match="empty"):
-        LM(model).generate([])
+        LM(model).generate([[]])
     tokenizer.bos_token_id = tokenizer.eos_token_id = None
     with pytest.raises(GenerationError, match="empty"):
         LM(model, tokenizer).generate("")
