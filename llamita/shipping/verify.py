@@ -15,25 +15,13 @@ import torch
 from torch import Tensor
 
 from llamita.config import ModelConfig
-from llamita.errors import LlamitaError
 from llamita.inference.lm import LM
-from llamita.tokenizer.base import Tokenizer
+from llamita.shipping.verify_tokenizers import PAGE, compare_tokenizers, encode
 
 DEFAULT_TOLERANCE = 2e-5
 GREEDY_TOKENS = 32
 _ROW_LENGTH = 96
 _ROWS = 2
-
-PAGE = """\
-The quick brown fox jumps over the lazy dog, doesn't it? "Yes," she said — 'twas so.
-Съешь же ещё этих мягких французских булок, да выпей чаю.
-Բոլոր մարդիկ ծնվում են ազատ ու հավասար իրենց արժանապատվությամբ։
-Le cœur déçu mais l'âme plutôt naïve; Zwölf Boxkämpfer jagen Viktor. Ťažký kôň.
-我能吞下玻璃而不伤身体。 いろはにほへと 안녕하세요 שלום עולם مرحبا بالعالم नमस्ते दुनिया
-1234567890 3.14159 2024-02-29 1,000,000 0x1F −40 °C ½ ² € £ ¥ 👋🏽 🇦🇲 👩‍👩‍👧 🤖
-def f(x):\n\tif x >= 2 and not x % 2:\n\t\treturn {"a": [x ** 2, None]}  # odd?\n\n\n
-    <|im_end|> <s> </s> [INST] <tool_call> trailing spaces   \t\tand tabs
-"""
 
 
 @dataclass(frozen=True)
@@ -44,8 +32,8 @@ class Comparison:
         same: nothing below speaks against it.
         max_logit_gap: the largest difference of two logits; None where they cannot be compared.
         greedy_equal: whether the same greedy tokens follow one prompt; None as above.
-        token_ids_equal: whether a page of mixed text gives the same ids; None where neither model
-            has a tokenizer.
+        token_ids_equal: whether every token and the ids of text are the same; None where neither
+            model has a tokenizer.
         logit_scale: the standard deviation of the first model's logits.
         positions: how many positions the logits were compared at.
         tolerance: the allowed gap, for logits of a scale of 1 or more.
@@ -71,7 +59,9 @@ def compare(a: LM, b: LM, tolerance: float = DEFAULT_TOLERANCE) -> Comparison:
     is below 1: a model whose logits are all tiny is not the same as any other such model.
     """
     differences, notes = _compare_configs(a.config, b.config)
-    token_ids_equal = _compare_tokenizers(a.tokenizer, b.tokenizer, differences)
+    if a.stop_token_ids != b.stop_token_ids:
+        notes.append(f"the stop tokens are {a.stop_token_ids} in A and {b.stop_token_ids} in B.")
+    token_ids_equal = compare_tokenizers(a.tokenizer, b.tokenizer, differences, notes)
     gap, scale, greedy_equal, positions = None, None, None, 0
     if a.config.vocab_size == b.config.vocab_size:
         rows = _probes(a, b)
@@ -121,43 +111,6 @@ def _reach(name: str, config: ModelConfig) -> Any:
     return value
 
 
-def _compare_tokenizers(
-    a: Tokenizer | None, b: Tokenizer | None, differences: list[str]
-) -> bool | None:
-    if a is None and b is None:
-        return None
-    if a is None or b is None:
-        differences.append(f"only {'B' if a is None else 'A'} has a tokenizer.")
-        return False
-    for text in (*PAGE.splitlines(keepends=True), PAGE):
-        for special in (False, True):
-            left, right = _encode(a, text, special), _encode(b, text, special)
-            if left != right:
-                place = "with" if special else "without"
-                differences.append(
-                    f"the text {text[:40]!r} has other token ids, {place} special tokens: "
-                    f"{_clip(left)} in A, {_clip(right)} in B."
-                )
-                return False
-    if a.special_tokens != b.special_tokens:
-        names = sorted(set(a.special_tokens.items()) ^ set(b.special_tokens.items()))
-        differences.append(f"the special tokens differ: {_clip(names)}.")
-    return True
-
-
-def _encode(tokenizer: Tokenizer, text: str, special: bool) -> list[int] | str:
-    """The ids, or the refusal of a tokenizer that lacks characters of the text."""
-    try:
-        return tokenizer.encode(text, add_special_tokens=special)
-    except LlamitaError as error:
-        return error.message
-
-
-def _clip(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _probes(a: LM, b: LM) -> Tensor:
     """Token ids [rows, T] to compare on: text first where there is a tokenizer, then random ids."""
     vocabulary = a.config.vocab_size
@@ -166,7 +119,7 @@ def _probes(a: LM, b: LM) -> Tensor:
     rows = max(_ROWS, -(-_ROW_LENGTH // length))
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, vocabulary, (rows, length), generator=generator)
-    encoded = _encode(a.tokenizer, PAGE, special=True) if a.tokenizer is not None else []
+    encoded = encode(a.tokenizer, PAGE, special=True) if a.tokenizer is not None else []
     if isinstance(encoded, list):
         text = torch.tensor([i for i in encoded if i < vocabulary][:length], dtype=torch.long)
         ids[0, : len(text)] = text

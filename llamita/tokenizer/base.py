@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from llamita.errors import TokenizerError
+from llamita.tokenizer.definition import text_changes
 
 
 class Tokenizer(ABC):
@@ -113,6 +114,14 @@ class Tokenizer(ABC):
         roles = [self.bos_token_id, self.eos_token_id, self.bos_prefix, self.eos_suffix]
         text = json.dumps([definition, roles, self.special_tokens], sort_keys=True)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    @cached_property
+    def text_changes(self) -> list[dict[str, Any]]:
+        """The steps that change text before it is tokenized, but for those that only move spaces.
+
+        Spaces are left out because the same treatment of them can be written in several ways.
+        """
+        return text_changes(self._definition())
 
     @cached_property
     def _special_names(self) -> dict[int, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from llamita.errors import TokenizerError
-from llamita.tokenizer.definition import BYTE_TOKEN_GUARD, SPACE_TO_MARK
+from llamita.tokenizer.definition import BYTE_TOKEN_GUARD, OUTER_SPACES, SPACE_TO_MARK
 from llamita.tokenizer.surface import SPACE_MARK
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -127,7 +127,8 @@ def _normalizer(spec: Any) -> dict[str, Any]:
         charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     if spec.remove_extra_whitespaces:
-        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
+        # Spaces alone: a Strip would take tabs and line ends as well.
+        steps.append({"type": "Replace", "pattern": {"Regex": OUTER_SPACES}, "content": ""})
         steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
     if spec.add_dummy_prefix:
         steps.append({"type": "Prepend", "prepend": SPACE_MARK})

@@ -7,6 +7,7 @@ exact bytes of every token on its own, which byte-level and byte-fallback pipeli
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ BYTE_TOKEN_GUARD = {
     "behavior": "Isolated",
     "invert": False,
 }
+OUTER_SPACES = r"\A +| +\z"
+_SPACES = re.compile(rf"[ {SPACE_MARK}]+(\{{2,\}}|\+)?")
 SPACE_TO_MARK = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK}
 
 
@@ -125,6 +128,12 @@ def flatten(stage: dict[str, Any] | None, members: str) -> Iterator[dict[str, An
         yield stage
 
 
+def text_changes(definition: dict[str, Any]) -> list[dict[str, Any]]:
+    """The steps of the normalizer, without those that only add, drop or mark spaces."""
+    steps = flatten(definition.get("normalizer"), "normalizers")
+    return [step for step in steps if not _is_of_spaces(step)]
+
+
 def is_control(added_token: dict[str, Any]) -> bool:
     """Whether an entry of `added_tokens` is a control token."""
     return bool(added_token.get("special")) or looks_like_control(added_token["content"])
@@ -133,20 +142,45 @@ def is_control(added_token: dict[str, Any]) -> bool:
 def for_text(definition: dict[str, Any]) -> dict[str, Any]:
     """The definition with which text is encoded: nothing cut or padded, control tokens marked.
 
-    In a unigram model with byte fallback the text `<0x41>` would match the token of that byte, so
-    such text is split after its first character.
+    A unigram model would match its control tokens in text like any other piece, so they get names
+    of private characters; where it has byte fallback, the text `<0x41>` would match the token of
+    that byte, so such text is split after its first character.
     """
     added = [
         {**token, "special": is_control(token)} for token in definition.get("added_tokens", [])
     ]
     changed = {**definition, "added_tokens": added, "truncation": None, "padding": None}
     model = definition["model"]
+    if "unk_id" in model:
+        control = {token["id"] for token in added if token["special"]}
+        changed["added_tokens"] = [
+            {**token, "content": _private_name(token["id"])} if token["special"] else token
+            for token in added
+        ]
+        vocabulary = [
+            [_private_name(index) if index in control else piece, score]
+            for index, (piece, score) in enumerate(model["vocab"])
+        ]
+        changed["model"] = {**model, "vocab": vocabulary}
     if "unk_id" in model and model.get("byte_fallback"):
         steps = list(flatten(definition.get("pre_tokenizer"), "pretokenizers"))
         if BYTE_TOKEN_GUARD not in steps:
             steps.append(BYTE_TOKEN_GUARD)
         changed["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
     return changed
+
+
+def _private_name(token_id: int) -> str:
+    return f"\uf8ff{token_id}\uf8ff"
+
+
+def _is_of_spaces(step: dict[str, Any]) -> bool:
+    if step["type"] == "Replace":
+        if step["pattern"] == {"Regex": OUTER_SPACES}:
+            return not step["content"]
+        [pattern] = step["pattern"].values()
+        return bool(_SPACES.fullmatch(pattern)) and not step["content"].strip(" " + SPACE_MARK)
+    return step["type"] == "Strip" or step == {"type": "Prepend", "prepend": SPACE_MARK}
 
 
 def _strips_leading_space(decoder: dict[str, Any]) -> bool:

@@ -90,8 +90,8 @@ class HFTokenizer(Tokenizer):
     def _without_control(self, ids: list[int]) -> list[int]:
         """Spell out control tokens that the model itself matched as pieces of text.
 
-        Control tokens are not searched in text, but a unigram model has them in its vocabulary
-        like any other piece.
+        Control tokens are not searched in text, but a model may look up a whole word in its
+        vocabulary (`ignore_merges`), where they are like any other piece.
         """
         if self._never_from_text.isdisjoint(ids):
             return ids

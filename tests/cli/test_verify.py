@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,17 @@ def test_an_override_is_set_on_both(models: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("arguments", [("a", "x"), ("x", "a"), ("a", "b", "--tolerance", "nan")])
 def test_wrong_use_exits_2(models: Path, arguments: tuple[str, ...]) -> None:
     assert verify(models, *arguments) == 2
+
+
+def test_a_tokenizer_with_a_normalizer_more_exits_1(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(models / "a", tmp_path / "n")
+    path = tmp_path / "n" / "tokenizer.json"
+    definition = json.loads(path.read_text())
+    definition["normalizer"] = {"type": "NFC"}
+    path.write_text(json.dumps(definition))
+    assert verify(models, "a", str(tmp_path / "n"), "--json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["token_ids_equal"] is False
+    assert "NFC" in found["differences"][0]

@@ -12,7 +12,8 @@ import torch
 from llamita.config import ModelConfig
 from llamita.inference.lm import LM
 from llamita.model.transformer import Transformer
-from llamita.shipping.verify import PAGE, compare
+from llamita.shipping.verify import compare
+from llamita.shipping.verify_tokenizers import PAGE
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.train import train_tokenizer
 
@@ -152,7 +153,17 @@ def test_a_window_as_wide_as_the_context_is_none() -> None:
 def test_settings_that_move_no_logit_are_notes() -> None:
     comparison = compare(LM(make()), LM(make(eos_token_id=5)))
     assert comparison.same
-    assert comparison.notes == ["eos_token_id is None in A and 5 in B."]
+    assert comparison.notes == [
+        "eos_token_id is None in A and 5 in B.",
+        "the stop tokens are () in A and (5,) in B.",
+    ]
+
+
+def test_other_stop_tokens_of_the_generation_config_are_a_note() -> None:
+    model = make()
+    comparison = compare(LM(model, None, {"eos_token_id": [3, 4]}), LM(model))
+    assert comparison.same
+    assert comparison.notes == ["the stop tokens are (3, 4) in A and () in B."]
 
 
 def test_another_vocabulary_is_named_and_no_gap_is_made_up() -> None:
