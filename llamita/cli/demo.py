@@ -104,6 +104,7 @@ def demo_recipe(minutes: float) -> Recipe:
         "batch.sequences=16",
         "optimizer.name=muon",
         "optimizer.learning_rate=0.01",
+        "schedule.decay_fraction=0.6",
         "watch.validations=5",
         "watch.validation_tokens=16384",
     ]
