@@ -105,8 +105,9 @@ def replace_directory(final: Path) -> Iterator[Path]:
         if not final.exists():
             temporary.replace(final)
         elif not _exchange(temporary, final):
-            old = _temporary_directory(final)
-            final.replace(old / "replaced")
+            # Not among the leftovers: killed between the two, this is all there is of `final`.
+            old = temporary.with_suffix(".old")
+            final.replace(old)
             temporary.replace(final)
             shutil.rmtree(old, ignore_errors=True)
         fsync_path(final.parent)

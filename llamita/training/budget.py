@@ -76,10 +76,8 @@ def _measure_steps(trainer: Trainer) -> float:
 
 
 def _measure_look(trainer: Trainer) -> float:
-    """Seconds of a validation with its sample and checkpoint, once all is warm."""
+    """Seconds of a validation with its sample and checkpoint."""
     with closing(MetricsLog(trainer.run_directory, 0)) as log:
-        trainer.look(log)
-        trainer.best_loss = math.inf
         started = time.perf_counter()
         trainer.look(log)
         trainer.save()
