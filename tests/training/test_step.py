@@ -93,7 +93,7 @@ def test_with_a_document_mask_one_document_cannot_reach_the_loss_of_another() ->
 
 def test_bfloat16_losses_stay_near_float32_ones() -> None:
     model, batch = _model(), _batch(97)
-    full = float(loss_sum_function(model, "float32", CPU)(batch.input_ids, batch.labels))
-    half = float(loss_sum_function(model, "bfloat16", CPU)(batch.input_ids, batch.labels))
+    full = loss_sum_function(model, "float32", CPU)(batch.input_ids, batch.labels).item()
+    half = loss_sum_function(model, "bfloat16", CPU)(batch.input_ids, batch.labels).item()
     assert abs(full - half) / full < 0.01
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
