@@ -22,6 +22,7 @@ from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.convert import template
 from llamita.tokenizer.files import TOKENIZER_JSON, tokenizer_config
 from llamita.tokenizer.hf import HFTokenizer
+from llamita.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from llamita.tokenizer.sample import TextSample, sample_texts
 from llamita.tokenizer.spm import ENDOFTEXT, SentencePieceTokenizer
 from llamita.tokenizer.surface import BYTE_CHARACTERS, BYTE_TOKENS
@@ -30,15 +31,6 @@ CONTROL_TOKENS = (ENDOFTEXT, "<|im_start|>", "<|im_end|>")
 UNKNOWN_PIECE = "<unk>"
 SAMPLE_BYTES = {"bpe": 256_000_000, "spm": 64_000_000, "unigram": 16_000_000}
 LARGEST_VOCABULARY = 1_000_000
-
-# Pre-tokenizer patterns by the names that llama.cpp gives them (`tokenizer.ggml.pre`).
-PRE_TOKENIZERS = {
-    "qwen2": (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    ),
-    "gpt-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-}
 
 _SPEC = re.compile(r"(bpe|spm|unigram):(\d+)|(char)(?::(\d+))?")
 _RESERVED_BY_SENTENCEPIECE = str.maketrans({"\0": " ", "▁": " ", "▅": " "})
