@@ -245,10 +245,13 @@ def _print_samples(lm: LM, prompts: Sequence[str]) -> None:
 
 
 def _print_next(run: Path, data: Path) -> None:
-    model, text = shlex.quote(str(run)), shlex.quote(str(data / "validation.jsonl"))
+    from llamita.data.prepare import VALIDATION_NAME
+    from llamita.formats.detect import LATEST
+
+    model, text = shlex.quote(str(run)), shlex.quote(str(data / VALIDATION_NAME))
     print(
         f"""
-The model is in {run}/latest, a HuggingFace directory. Try:
+The model is in {run / LATEST}, a HuggingFace directory. Try:
   llamita generate {model} "Shall I compare thee"
   llamita eval {model} --text {text}
   llamita inspect {model}

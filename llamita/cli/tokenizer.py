@@ -150,15 +150,9 @@ def _counted(documents: Iterator[Document], bar: ProgressBar) -> Iterator[Docume
 def _describe(tokenizer: Tokenizer, path: Path) -> dict[str, Any]:
     return {
         "path": str(path),
-        "kind": tokenizer.kind,
-        "vocab_size": tokenizer.vocab_size,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
+        **tokenizer.summary(),
         "add_bos": tokenizer.add_bos,
         "lossy": tokenizer.lossy,
-        "special_tokens": tokenizer.special_tokens,
-        "fingerprint": tokenizer.fingerprint,
     }
 
 

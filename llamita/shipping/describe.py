@@ -60,18 +60,7 @@ def _describe_config(config: ModelConfig) -> dict[str, Any]:
 
 
 def _describe_tokenizer(directory: Path) -> dict[str, Any] | None:
-    if not has_tokenizer(directory):
-        return None
-    tokenizer = load_tokenizer(directory)
-    return {
-        "kind": tokenizer.kind,
-        "vocab_size": tokenizer.vocab_size,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        "special_tokens": tokenizer.special_tokens,
-        "fingerprint": tokenizer.fingerprint,
-    }
+    return load_tokenizer(directory).summary() if has_tokenizer(directory) else None
 
 
 def _describe_run(run: Path) -> dict[str, Any]:

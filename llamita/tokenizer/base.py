@@ -103,6 +103,18 @@ class Tokenizer(ABC):
             hint="Name one as eos_token in its tokenizer_config.json.",
         )
 
+    def summary(self) -> dict[str, Any]:
+        """What it is, as plain data: kind, size, special ids and tokens, fingerprint."""
+        return {
+            "kind": self.kind,
+            "vocab_size": self.vocab_size,
+            "bos_token_id": self.bos_token_id,
+            "eos_token_id": self.eos_token_id,
+            "pad_token_id": self.pad_token_id,
+            "special_tokens": self.special_tokens,
+            "fingerprint": self.fingerprint,
+        }
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the definition: equal exactly for tokenizers that do the same."""
