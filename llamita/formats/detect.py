@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llamita.errors import CheckpointError
+from llamita.errors import CheckpointError, ConfigError
 from llamita.formats.checkpoint import Checkpoint
 from llamita.formats.huggingface import CONFIG, read_model_directory
 
@@ -14,16 +15,30 @@ RECIPE, LATEST, BEST = "recipe.toml", "latest", "best"
 _HINT = "MODEL is a HuggingFace model directory (config.json and safetensors) or a training RUN."
 
 
-def load_checkpoint(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Checkpoint:
+def load_checkpoint(
+    path: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    preset: str | None = None,
+    tokenizer: Path | None = None,
+) -> Checkpoint:
     """Read the model at `path`: a HuggingFace directory, or a training RUN's latest.
 
     Args:
         overrides: `ModelConfig` fields or keys of the foreign config that win over the file's.
+        preset: the name of the shape, for a file that holds weights alone.
+        tokenizer: the model's tokenizer, where it does not lie where it usually does.
 
     Raises:
         CheckpointError: there is no model, or it is damaged. ConfigError: its config cannot be.
     """
-    return read_model_directory(find_model_directory(Path(path)), overrides)
+    if preset is not None:
+        raise ConfigError(
+            f"{path} says its shape itself; the preset {preset!r} is for a file of bare weights.",
+            hint="Leave --preset out; --override KEY=VALUE changes single settings.",
+        )
+    checkpoint = read_model_directory(find_model_directory(Path(path)), overrides)
+    return checkpoint if tokenizer is None else replace(checkpoint, tokenizer=tokenizer)
 
 
 def find_model_directory(path: Path) -> Path:

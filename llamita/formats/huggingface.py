@@ -16,17 +16,17 @@ from torch import Tensor
 from llamita.config import ModelConfig
 from llamita.errors import CheckpointError
 from llamita.files import read_json, replace_directory, write_json
-from llamita.formats.checkpoint import HEAD, Checkpoint, match_state_dict, strip_wrappers
+from llamita.formats.checkpoint import HEAD, Checkpoint, match_tensors, strip_wrappers
 from llamita.formats.config_read import parse_config
 from llamita.formats.config_write import config_to_json
 from llamita.formats.safetensors_file import (
     INDEX,
-    LARGEST_SHARD,
     SINGLE,
     read_safetensors,
     read_sharded,
     write_safetensors,
 )
+from llamita.formats.stored import StoredTensor
 from llamita.formats.torch_file import read_torch_state_dict
 from llamita.model.transformer import Transformer
 
@@ -49,8 +49,14 @@ def read_model_directory(directory: Path, overrides: Mapping[str, Any] | None = 
         CheckpointError, ConfigError: something is missing, damaged, or does not fit together.
     """
     config, generation = read_model_config(directory, overrides)
-    tensors = match_state_dict(config, _read_tensors(directory), directory)
-    return Checkpoint(config, tensors, directory, generation)
+    stored = {name: StoredTensor.of(t) for name, t in _read_tensors(directory).items()}
+    return Checkpoint(
+        config,
+        match_tensors(config, stored, directory),
+        directory,
+        generation,
+        tokenizer=directory,
+    )
 
 
 def read_model_config(
@@ -107,18 +113,41 @@ def save_model_directory(
         CheckpointError: `directory` holds something else than a model.
     """
     directory = Path(directory)
-    config = model.config
-    tensors = _tensors_to_save(model, dtype)
-    stored = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
-    content = config_to_json(config, dtype=stored.pop() if len(stored) == 1 else "float32")
+    tensors = {
+        strip_wrappers(name): StoredTensor.of(tensor) for name, tensor in model.state_dict().items()
+    }
+    if model.config.tie_word_embeddings:
+        del tensors[HEAD]
+    config_to_json(model.config, dtype="float32")  # what cannot be said is refused before writing
     with replace_directory(directory) as temporary:
-        write_safetensors(tensors, temporary, LARGEST_SHARD)
+        write_model_files(model.config, tensors, temporary, dtype, generation)
         if tokenizer is not None:
             tokenizer.save(temporary)
-        write_json(temporary / GENERATION_CONFIG, _generation_content(content, generation))
-        write_json(temporary / CONFIG, content)
         if not overwrite:
             check_replaceable(directory, temporary)
+
+
+def write_model_files(
+    config: ModelConfig,
+    tensors: Mapping[str, StoredTensor],
+    directory: Path,
+    dtype: torch.dtype | None = None,
+    generation: Mapping[str, Any] | None = None,
+) -> None:
+    """Write weights and configs into `directory`, one tensor in memory at a time.
+
+    Args:
+        tensors: by HuggingFace's names, the head left out where it is tied.
+        dtype, generation: as for `save_model_directory`.
+
+    Raises:
+        ConfigError: no HuggingFace architecture expresses the model; nothing was written.
+    """
+    dtypes = {str(dtype or t.dtype).removeprefix("torch.") for t in tensors.values()}
+    content = config_to_json(config, dtype=dtypes.pop() if len(dtypes) == 1 else "float32")
+    write_safetensors(tensors, directory, dtype=dtype)
+    write_json(directory / GENERATION_CONFIG, _generation_content(content, generation))
+    write_json(directory / CONFIG, content)
 
 
 def check_replaceable(directory: Path, written: Path) -> None:
@@ -139,13 +168,6 @@ def check_replaceable(directory: Path, written: Path) -> None:
                 f"{directory} holds other things than a model ({name}); saving would replace it.",
                 hint="Name a new directory.",
             )
-
-
-def _tensors_to_save(model: Transformer, dtype: torch.dtype | None) -> dict[str, Tensor]:
-    tensors = {strip_wrappers(name): tensor for name, tensor in model.state_dict().items()}
-    if model.config.tie_word_embeddings:
-        del tensors[HEAD]
-    return {name: tensor.detach().to(dtype or tensor.dtype) for name, tensor in tensors.items()}
 
 
 def _generation_content(

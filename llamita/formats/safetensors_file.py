@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from llamita.errors import CheckpointError
-from llamita.files import give_usual_mode, read_json, write_json
+from llamita.files import read_json, write_json
+from llamita.formats.stored import StoredTensor
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+_DTYPE_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+}
 LARGEST_SHARD = 5_000_000_000
 """Bytes of tensors in one file; more are split, as HuggingFace's own writer does."""
 
@@ -70,30 +78,65 @@ def read_sharded(index_path: Path, read_shard: Any = read_safetensors) -> dict[s
     return tensors
 
 
-def write_safetensors(tensors: Mapping[str, Tensor], directory: Path, largest_shard: int) -> None:
-    """Write `model.safetensors` into `directory`, or numbered shards and their index."""
-    shards: list[dict[str, Tensor]] = [{}]
-    room = largest_shard
+def write_safetensors(
+    tensors: Mapping[str, StoredTensor],
+    directory: Path,
+    largest_shard: int | None = None,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write `model.safetensors` into `directory`, or numbered shards and their index.
+
+    The library's own writer wants all tensors of a file at once; here each is read, written and
+    let go.
+
+    Args:
+        largest_shard: bytes of tensors in one file; left out, `LARGEST_SHARD`.
+        dtype: of the numbers on disk; left out, each tensor's own.
+    """
+    sizes = {name: _size(tensor, dtype or tensor.dtype) for name, tensor in tensors.items()}
+    shards: list[dict[str, StoredTensor]] = [{}]
+    limit = largest_shard or LARGEST_SHARD
+    room = limit
     for name, tensor in tensors.items():
-        size = tensor.numel() * tensor.element_size()
-        if size > room and shards[-1]:
+        if sizes[name] > room and shards[-1]:
             shards.append({})
-            room = largest_shard
+            room = limit
         shards[-1][name] = tensor
-        room -= size
+        room -= sizes[name]
     if len(shards) == 1:
-        _write(shards[0], directory / SINGLE)
+        _write(shards[0], directory / SINGLE, dtype)
         return
-    weight_map: dict[str, str] = {}
+    weight_map = {}
     for number, shard in enumerate(shards, start=1):
         file_name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        _write(shard, directory / file_name)
+        _write(shard, directory / file_name, dtype)
         weight_map.update(dict.fromkeys(shard, file_name))
-    total = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    total = sum(sizes.values())
     write_json(directory / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
 
 
-def _write(tensors: dict[str, Tensor], path: Path) -> None:
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(plain, path, metadata={"format": "pt"})
-    give_usual_mode(path)  # the library makes it readable for its owner alone
+def _write(tensors: Mapping[str, StoredTensor], path: Path, dtype: torch.dtype | None) -> None:
+    # Wider types first, so that every tensor begins at a multiple of its own width.
+    ordered = sorted(tensors.items(), key=lambda item: -(dtype or item[1].dtype).itemsize)
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in ordered:
+        stored = dtype or tensor.dtype
+        start, end = end, end + _size(tensor, stored)
+        header[name] = {
+            "dtype": _DTYPE_NAMES[stored],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as handle:
+        handle.write(len(text).to_bytes(8, "little"))
+        handle.write(text)
+        for _, tensor in ordered:
+            numbers = tensor.read().detach().to("cpu", dtype or tensor.dtype).contiguous()
+            numbers.reshape(-1).view(torch.uint8).numpy().tofile(handle)
+
+
+def _size(tensor: StoredTensor, dtype: torch.dtype) -> int:
+    return tensor.numel() * dtype.itemsize

@@ -9,8 +9,9 @@ from typing import Any
 from llamita.config import ModelConfig
 from llamita.data.manifest import Manifest
 from llamita.formats.detect import LATEST, RECIPE, is_data, is_run, load_checkpoint
+from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.files import has_tokenizer
-from llamita.tokenizer.load import load_tokenizer
+from llamita.tokenizer.load import checkpoint_tokenizer, load_tokenizer
 from llamita.training.metrics import METRICS_NAME, read_metrics
 from llamita.training.recipe_file import load_recipe
 
@@ -28,7 +29,7 @@ def describe(path: Path, overrides: dict[str, Any]) -> dict[str, Any]:
             "format": "data",
             "config": None,
             "parameters": None,
-            "tokenizer": _describe_tokenizer(path),
+            "tokenizer": load_tokenizer(path).summary() if has_tokenizer(path) else None,
             "data": Manifest.load(path).model_dump(mode="json"),
         }
     state = _describe_run(path) if is_run(path) else None
@@ -41,14 +42,14 @@ def describe(path: Path, overrides: dict[str, Any]) -> dict[str, Any]:
             "run": state,
         }
     checkpoint = load_checkpoint(path, overrides)
-    tensors = checkpoint.state_dict.values()
+    tensors = checkpoint.tensors.values()
     found = {
         "format": checkpoint.format if state is None else "run",
         "config": _describe_config(checkpoint.config),
         "parameters": sum(tensor.numel() for tensor in tensors),
         "dtype": str(checkpoint.dtype).removeprefix("torch."),
-        "bytes": sum(tensor.numel() * tensor.element_size() for tensor in tensors),
-        "tokenizer": _describe_tokenizer(checkpoint.directory),
+        "bytes": sum(tensor.stored_bytes for tensor in tensors),
+        "tokenizer": _describe_tokenizer(checkpoint_tokenizer(checkpoint)),
     }
     return found if state is None else {**found, "run": state}
 
@@ -59,8 +60,8 @@ def _describe_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _describe_tokenizer(directory: Path) -> dict[str, Any] | None:
-    return load_tokenizer(directory).summary() if has_tokenizer(directory) else None
+def _describe_tokenizer(tokenizer: Tokenizer | None) -> dict[str, Any] | None:
+    return None if tokenizer is None else tokenizer.summary()
 
 
 def _describe_run(run: Path) -> dict[str, Any]:

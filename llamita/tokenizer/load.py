@@ -8,14 +8,22 @@ the same ids (in unigram models but for ties, which SentencePiece's 32-bit sums 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamita.errors import TokenizerError
 from llamita.files import read_json
 from llamita.tokenizer.base import Tokenizer
-from llamita.tokenizer.files import TOKENIZER_JSON, TOKENIZER_MODEL, read_side_files
+from llamita.tokenizer.files import (
+    TOKENIZER_JSON,
+    TOKENIZER_MODEL,
+    has_tokenizer,
+    read_side_files,
+)
 from llamita.tokenizer.hf import HFTokenizer
 from llamita.tokenizer.spm import SentencePieceTokenizer
+
+if TYPE_CHECKING:
+    from llamita.formats.checkpoint import Checkpoint
 
 
 def load_tokenizer(path: Path | str) -> Tokenizer:
@@ -42,6 +50,14 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
         f"there is no tokenizer in {path}.",
         hint=f"A directory with {TOKENIZER_JSON} or {TOKENIZER_MODEL} is needed.",
     )
+
+
+def checkpoint_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
+    """The tokenizer that belongs to a checkpoint, or None where it has none."""
+    source = checkpoint.tokenizer
+    if not isinstance(source, Path) or (source.is_dir() and not has_tokenizer(source)):
+        return None
+    return load_tokenizer(source)
 
 
 def _load_file(path: Path, side_files: dict[str, bytes], generation: dict[str, Any]) -> Tokenizer:

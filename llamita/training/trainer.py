@@ -16,8 +16,8 @@ import torch
 from llamita.data.dataset import TokenDataset
 from llamita.data.loader import BlockLoader
 from llamita.errors import Interrupted, TrainingError
-from llamita.formats import save_model_directory
 from llamita.formats.detect import BEST, LATEST
+from llamita.formats.huggingface import save_model_directory
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.training.checkpoints import load_newest_checkpoint, save_checkpoint

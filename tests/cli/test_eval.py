@@ -12,7 +12,7 @@ from llamita.cli.eval import first_bytes
 from llamita.cli.main import run
 from llamita.config import ModelConfig
 from llamita.evaluation.bits_per_byte import bits_per_byte
-from llamita.formats import save_model_directory
+from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
 from llamita.tokenizer import train_tokenizer
 

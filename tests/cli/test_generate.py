@@ -12,7 +12,7 @@ import pytest
 import llamita
 from llamita.cli.main import run
 from llamita.config import ModelConfig
-from llamita.formats import save_model_directory
+from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
 from llamita.tokenizer import train_tokenizer
 

@@ -12,7 +12,7 @@ import torch
 from llamita.cli.main import run
 from llamita.config import ModelConfig
 from llamita.data.prepare import prepare
-from llamita.formats import save_model_directory
+from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.load import load_tokenizer
 from llamita.training.recipe import Recipe

@@ -11,7 +11,7 @@ import torch
 
 from llamita.cli.main import run
 from llamita.config import ModelConfig
-from llamita.formats import save_model_directory
+from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.train import train_tokenizer
 

@@ -14,8 +14,11 @@ from safetensors.torch import load_file
 
 from llamita.config import ModelConfig
 from llamita.errors import CheckpointError, LlamitaError
-from llamita.formats import build_model, load_checkpoint, save_model_directory
+from llamita.formats.checkpoint import build_model
+from llamita.formats.detect import load_checkpoint
+from llamita.formats.huggingface import save_model_directory
 from llamita.formats.safetensors_file import write_safetensors
+from llamita.formats.stored import StoredTensor
 from llamita.model.transformer import Transformer
 
 
@@ -101,7 +104,7 @@ def test_a_directory_without_weights_says_so(saved: Path) -> None:
 
 @pytest.fixture
 def sharded(saved: Path) -> Path:
-    tensors = {name: tensor.clone() for name, tensor in load_file(weights(saved)).items()}
+    tensors = {name: StoredTensor.of(t) for name, t in load_file(weights(saved)).items()}
     write_safetensors(tensors, saved, largest_shard=2000)
     weights(saved).unlink()
     load_checkpoint(saved)
@@ -155,10 +158,10 @@ def as_pickle(saved: Path, **options: bool) -> Path:
 
 @pytest.mark.parametrize("is_zip", [True, False])
 def test_a_pickle_of_plain_weights_is_read(is_zip: bool, saved: Path) -> None:
-    before = {name: t.clone() for name, t in load_checkpoint(saved).state_dict.items()}
+    before = {name: t.read().clone() for name, t in load_checkpoint(saved).tensors.items()}
     as_pickle(saved, _use_new_zipfile_serialization=is_zip)
-    after = load_checkpoint(saved).state_dict
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    after = load_checkpoint(saved).tensors
+    assert all(torch.equal(before[name], after[name].read()) for name in before)
 
 
 class Runs:

@@ -9,7 +9,8 @@ import pytest
 
 from llamita.config import ModelConfig
 from llamita.errors import CheckpointError
-from llamita.formats import load_checkpoint, save_model_directory
+from llamita.formats.detect import load_checkpoint
+from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
 
 
@@ -26,7 +27,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_a_run_is_its_latest_model(run: Path) -> None:
     checkpoint = load_checkpoint(run)
-    assert checkpoint.directory == run / "latest"
+    assert checkpoint.path == run / "latest"
     assert checkpoint.config.bos_token_id == 0
 
 

@@ -14,13 +14,10 @@ from safetensors.torch import load_file, save_file
 
 from llamita.config import ModelConfig
 from llamita.errors import CheckpointError, ConfigError
-from llamita.formats import (
-    Checkpoint,
-    build_model,
-    huggingface,
-    load_checkpoint,
-    save_model_directory,
-)
+from llamita.formats import safetensors_file
+from llamita.formats.checkpoint import Checkpoint, build_model
+from llamita.formats.detect import load_checkpoint
+from llamita.formats.huggingface import save_model_directory
 from llamita.formats.safetensors_file import read_safetensors
 from llamita.formats.torch_file import read_torch_file
 from llamita.model.transformer import Transformer
@@ -79,11 +76,11 @@ def test_load_save_load_keeps_every_bit(
     save_model_directory(again, tmp_path / "second")
     first, second = load_checkpoint(tmp_path / "first"), load_checkpoint(tmp_path / "second")
     assert first.config == second.config == model.config
-    assert first.state_dict.keys() == second.state_dict.keys()
-    for name, tensor in first.state_dict.items():
+    assert first.tensors.keys() == second.tensors.keys()
+    for name, tensor in first.tensors.items():
         assert tensor.dtype == dtype
-        assert torch.equal(tensor, second.state_dict[name])
-        assert torch.equal(tensor, model.state_dict()[name])
+        assert torch.equal(tensor.read(), second.tensors[name].read())
+        assert torch.equal(tensor.read(), model.state_dict()[name])
 
 
 def test_the_file_keeps_the_dtype_asked_for_and_loading_gives_the_one_asked_for(
@@ -107,7 +104,7 @@ def test_a_large_model_is_saved_in_shards_that_load_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make()
-    monkeypatch.setattr(huggingface, "LARGEST_SHARD", 4000)
+    monkeypatch.setattr(safetensors_file, "LARGEST_SHARD", 4000)
     save_model_directory(model, tmp_path / "model")
     shards = sorted(path.name for path in (tmp_path / "model").glob("*.safetensors"))
     assert len(shards) > 2
@@ -115,8 +112,8 @@ def test_a_large_model_is_saved_in_shards_that_load_here(
     index = json.loads((tmp_path / "model" / "model.safetensors.index.json").read_text())
     assert set(index["weight_map"].values()) == set(shards)
     assert index["metadata"]["total_size"] == 4 * model.config.count_parameters()
-    loaded = load_checkpoint(tmp_path / "model").state_dict
-    assert all(torch.equal(loaded[name], model.state_dict()[name]) for name in loaded)
+    loaded = load_checkpoint(tmp_path / "model").tensors
+    assert all(torch.equal(loaded[name].read(), model.state_dict()[name]) for name in loaded)
 
 
 def test_a_tied_model_stores_one_table(saved: Path) -> None:
@@ -147,8 +144,8 @@ def test_saving_over_the_directory_a_model_is_mapped_from_is_safe(saved: Path) -
 def test_the_read_tensors_become_the_parameters_without_a_copy(saved: Path) -> None:
     checkpoint = load_checkpoint(saved)
     parameters = dict(build_model(checkpoint).named_parameters())
-    for name, tensor in checkpoint.state_dict.items():
-        assert parameters[name].data_ptr() == tensor.data_ptr()
+    for name, tensor in checkpoint.tensors.items():
+        assert parameters[name].data_ptr() == tensor.read().data_ptr()
 
 
 def test_loaded_models_are_in_evaluation_mode_and_trainable(saved: Path) -> None:
@@ -191,15 +188,15 @@ def test_an_untied_model_without_a_head_is_refused_with_the_way_out(saved: Path)
 
 @pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "module._orig_mod."])
 def test_prefixes_of_compiled_and_distributed_models_are_dropped(prefix: str, saved: Path) -> None:
-    plain = load_checkpoint(saved).state_dict
+    plain = load_checkpoint(saved).tensors
 
     def wrap(tensors: dict[str, torch.Tensor]) -> None:
         for name in list(tensors):
             tensors[prefix + name] = tensors.pop(name)
 
     rewrite(saved, wrap)
-    loaded = load_checkpoint(saved).state_dict
-    assert all(torch.equal(loaded[name], plain[name]) for name in plain)
+    loaded = load_checkpoint(saved).tensors
+    assert all(torch.equal(loaded[name].read(), plain[name].read()) for name in plain)
 
 
 def test_a_compiled_model_is_saved_under_plain_names(tmp_path: Path) -> None:
@@ -225,7 +222,7 @@ def rotary(theta: float) -> torch.Tensor:
 def test_rotary_buffers_that_the_config_gives_are_dropped(saved: Path) -> None:
     name = "model.layers.0.self_attn.rotary_emb.inv_freq"
     rewrite(saved, lambda t: t.update({name: rotary(10000.0).to(torch.bfloat16)}))
-    assert name not in load_checkpoint(saved).state_dict
+    assert name not in load_checkpoint(saved).tensors
 
 
 def test_rotary_buffers_of_another_theta_are_refused(saved: Path) -> None:

@@ -13,7 +13,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from llamita.formats import save_model_directory
+from llamita.formats.huggingface import save_model_directory
 from llamita.inference.lm import LM
 from llamita.inference.sampling import (
     apply_repetition_penalty,

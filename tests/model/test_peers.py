@@ -14,7 +14,9 @@ import pytest
 import torch
 
 from llamita.config import ModelConfig
-from llamita.formats import build_model, load_checkpoint, save_model_directory
+from llamita.formats.checkpoint import build_model
+from llamita.formats.detect import load_checkpoint
+from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
 
 transformers = pytest.importorskip("transformers")

@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from llamita.config import ModelConfig
-from llamita.formats import build_model, load_checkpoint, save_model_directory
+from llamita.formats.checkpoint import build_model
+from llamita.formats.detect import load_checkpoint
+from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
 
 
