@@ -7,15 +7,17 @@ tokens, joined and read as UTF-8, so that text decoded piece by piece equals tex
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from llamita.errors import TokenizerError
+from llamita.tokenizer.chat_files import DEFAULT, read_chat_templates, replace_chat_template
 from llamita.tokenizer.definition import text_changes
 
 
@@ -38,6 +40,8 @@ class Tokenizer(ABC):
     """What `add_special_tokens=True` puts in front of the text."""
     eos_suffix: list[int]
     """What `add_special_tokens=True` puts behind the text."""
+    _files: dict[str, bytes]
+    """The files beside the definition by name: `tokenizer_config.json`, chat templates."""
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -91,6 +95,26 @@ class Tokenizer(ABC):
     def is_special(self, token_id: int) -> bool:
         """Whether `token_id` is a control token."""
         return int(token_id) in self._special_names
+
+    @cached_property
+    def chat_templates(self) -> Mapping[str, str]:
+        """The chat templates that travel with it, by name (`default`, `tool_use`, …)."""
+        return read_chat_templates(self._files)
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja template with which chats are written, or None."""
+        return self.chat_templates.get(DEFAULT)
+
+    def with_chat_template(self, template: str) -> Tokenizer:
+        """The same tokenizer with `template` as its only chat template; `save` writes it."""
+        other = copy.copy(self)
+        other.__dict__.pop("chat_templates", None)
+        other._set_files(replace_chat_template(self._files, template))
+        return other
+
+    def _set_files(self, files: dict[str, bytes]) -> None:
+        self._files = files
 
     @property
     def separator_id(self) -> int:

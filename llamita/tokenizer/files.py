@@ -38,7 +38,9 @@ def write_tokenizer_files(directory: Path, files: Mapping[str, bytes]) -> None:
     """Write the files, and remove those that an earlier tokenizer left in `directory`."""
     for name, data in files.items():
         atomic_write_bytes(directory / name, data)
-    for name in (TOKENIZER_JSON, *SIDE_FILES):
+    templates = (directory / "additional_chat_templates").glob("*.jinja")
+    named = [path.relative_to(directory).as_posix() for path in templates]
+    for name in (TOKENIZER_JSON, *SIDE_FILES, *named):
         if name not in files:
             (directory / name).unlink(missing_ok=True)
 

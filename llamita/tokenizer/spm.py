@@ -101,6 +101,10 @@ class SentencePieceTokenizer(Tokenizer):
     def save(self, directory: Path) -> None:
         write_tokenizer_files(directory, self.files())
 
+    def _set_files(self, files: dict[str, bytes]) -> None:
+        self._files = files
+        self._config = self._read_json("tokenizer_config.json")
+
     def _definition(self) -> dict[str, Any]:
         return self._converted
 
