@@ -1,0 +1,1 @@
+"""Block formats as numbers. Import from the modules: this one loads nothing."""
