@@ -6,6 +6,9 @@ and exits with its `exit_code`. A plain Python exception is a fault of llamita i
 
 from __future__ import annotations
 
+LONGEST_MESSAGE = 2000
+"""Characters; what is left out of a longer one is its middle."""
+
 
 class LlamitaError(Exception):
     """Something the user can mend. `message` says what is wrong, `hint` says what to do."""
@@ -13,12 +16,26 @@ class LlamitaError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
+        message = _one_line(message)
         super().__init__(message)
         self.message = message
         self.hint = hint
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+def _one_line(message: str) -> str:
+    """Names and values of strangers' files stand in messages: no control codes, no endless ones."""
+    if len(message) > LONGEST_MESSAGE:
+        half = LONGEST_MESSAGE // 2
+        message = f"{message[:half]} … {message[-half:]}"
+    if message.isprintable():
+        return message
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in message
+    )
 
 
 class ConfigError(LlamitaError):

@@ -1,8 +1,10 @@
-"""Writing that never leaves half a file under its final name.
+"""Reading strangers' files within bounds; writing that never leaves half a file.
 
-Everything goes to a temporary name beside the target, is flushed to the disk, and is renamed at
-the end. A killed process or a full disk leaves the old file or none. The temporary names hold the
-process id, so that what a killed process left is told from what a living one is writing.
+What is read is a plain file of bounded size: a pipe would wait forever, and a few bytes of JSON
+can ask for gigabytes. What is written goes to a temporary name beside the target, is flushed to the
+disk, and is renamed at the end. A killed process or a full disk leaves the old file or none. The
+temporary names hold the process id, so that what a killed process left is told from what a living
+one is writing.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +26,10 @@ from typing import Any
 
 from llamita.errors import DataError, LlamitaError
 
+LARGEST_JSON = 16_000_000
+"""Bytes. An empty list takes three in a file and sixty in memory; real configs have thousands."""
+
+_MOST_CONTAINERS, _MOST_VALUES, _DEEPEST = 4_000_000, 8_000_000, 100
 _TEMPORARY = re.compile(r"\.(.+)\.([0-9]+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
 
 
@@ -67,14 +74,79 @@ def write_json(path: Path, value: Any) -> None:
     atomic_write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path, error: type[LlamitaError] = DataError) -> Any:
-    """Parse a JSON file; a missing or broken one raises `error` naming the file."""
+def check_plain_file(path: Path, error: type[LlamitaError] = DataError) -> int:
+    """The size in bytes of a file that can be opened; anything else raises `error`.
+
+    A pipe, a socket or a device is refused without opening it, for that could wait forever.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a device or a pipe"
+            raise error(f"cannot read {path}: it is {kind}, not a file.")
+        path.open("rb").close()
     except FileNotFoundError:
         raise error(f"there is no file {path}.") from None
-    except (OSError, ValueError, RecursionError) as cause:
-        raise error(f"cannot read {path} as JSON: {cause}.") from cause
+    except OSError as cause:
+        raise error(f"cannot read {path}: {cause.strerror}.") from cause
+    except ValueError as cause:  # a zero byte or a lone surrogate in the name
+        raise error(f"cannot read {str(path)!r}: {cause}.") from cause
+    return status.st_size
+
+
+def read_bounded(path: Path, limit: int, error: type[LlamitaError] = DataError) -> bytes:
+    """The bytes of a plain file; one of more than `limit` bytes raises `error`."""
+    size = check_plain_file(path, error)
+    if size > limit:
+        raise error(f"{path} has {size:,} bytes; a file of its kind has at most {limit:,}.")
+    try:
+        with path.open("rb") as handle:
+            return handle.read(limit + 1)[:limit]
+    except OSError as cause:
+        raise error(f"cannot read {path}: {cause.strerror}.") from cause
+
+
+def read_json(path: Path, error: type[LlamitaError] = DataError, limit: int = LARGEST_JSON) -> Any:
+    """Parse a JSON file; a missing, broken or monstrous one raises `error` naming the file."""
+    return parse_json(read_bounded(path, limit, error), path, error)
+
+
+def parse_json(data: bytes | str, source: Path | str, error: type[LlamitaError] = DataError) -> Any:
+    """Parse JSON from a stranger; `error` names the `source`.
+
+    Nesting, the number of values and the size of whole numbers are bounded, so that the values
+    take no more than a few hundred megabytes and can be walked, printed and compared.
+    """
+    try:
+        text = data.decode("utf-8") if isinstance(data, bytes) else data
+        if text.count("[") + text.count("{") > _MOST_CONTAINERS or text.count(",") > _MOST_VALUES:
+            raise ValueError(f"it has more than {_MOST_VALUES:,} values")
+        value = json.loads(text, parse_int=_parse_integer)
+        _check_depth(value)
+    except (ValueError, RecursionError) as cause:
+        raise error(f"cannot read {source} as JSON: {cause}.") from cause
+    return value
+
+
+def _parse_integer(digits: str) -> int:
+    if len(digits) > 20:
+        raise ValueError(f"the number {digits[:20]}… has {len(digits)} digits")
+    return int(digits)
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {_DEEPEST} deep")
 
 
 @contextlib.contextmanager
@@ -88,16 +160,8 @@ def replace_directory(final: Path) -> Iterator[Path]:
     Raises:
         OSError: nothing can be written there; its `filename` is `final`.
     """
+    temporary = _begin(final)
     try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(final.parent, final.name)
-        temporary = _temporary_directory(final)
-    except FileExistsError as error:  # the parent is a file
-        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(final)) from error
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(final)) from error
-    try:
-        temporary.chmod(0o777 & ~_umask())
         yield temporary
         for path in temporary.rglob("*"):
             fsync_path(path)
@@ -113,6 +177,30 @@ def replace_directory(final: Path) -> Iterator[Path]:
         fsync_path(final.parent)
     finally:
         # What is left under this name is the old directory, or one that was not finished.
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def replace_files(final: Path, last: str | None = None) -> Iterator[Path]:
+    """Yield a temporary directory whose files move beside `final` when the block ends well.
+
+    What goes with the file `final.name` moves before it, what tells that all is there (`last`)
+    after it. When the block raises, nothing has moved. What killed processes left is removed first.
+
+    Raises:
+        OSError: nothing can be written there; its `filename` is `final`.
+    """
+    temporary = _begin(final)
+    try:
+        yield temporary
+        order = [final.name, last]
+        names = sorted(os.listdir(temporary), key=lambda n: order.index(n) if n in order else -1)
+        for name in names:
+            fsync_path(temporary / name)
+        for name in names:
+            (temporary / name).replace(final.parent / name)
+        fsync_path(final.parent)
+    finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
@@ -157,6 +245,20 @@ def sha256_file(path: Path) -> str:
 def give_usual_mode(path: Path) -> None:
     """Give a file the mode of one that was opened for writing: what the umask leaves."""
     path.chmod(0o666 & ~_umask())
+
+
+def _begin(final: Path) -> Path:
+    """A new temporary directory beside `final`, with the usual mode."""
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(final.parent, final.name)
+        temporary = _temporary_directory(final)
+    except FileExistsError as error:  # the parent is a file
+        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(final)) from error
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(final)) from error
+    temporary.chmod(0o777 & ~_umask())
+    return temporary
 
 
 def _temporary_directory(final: Path) -> Path:

@@ -137,3 +137,55 @@ def test_a_place_that_cannot_be_written_is_named_as_given(tmp_path: Path) -> Non
     with pytest.raises(NotADirectoryError) as error, replace_directory(final):
         pass
     assert error.value.filename == str(final)
+
+
+def test_files_move_together_and_the_one_that_tells_moves_last(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("stays")
+    with replace_files(tmp_path / "model.bin", last="a.json") as temporary:
+        for name in ("a.json", "model.bin", "zz"):
+            (temporary / name).write_text(name)
+        assert [path.name for path in tmp_path.iterdir() if path.suffix != ".tmp"] == ["other"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "a.json",
+        "model.bin",
+        "other",
+        "zz",
+    ]
+
+
+def test_files_of_a_block_that_raises_do_not_move(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_text("old")
+    with pytest.raises(KeyboardInterrupt), replace_files(tmp_path / "model.bin") as temporary:
+        (temporary / "model.bin").write_text("new")
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["model.bin"]
+    assert (tmp_path / "model.bin").read_text() == "old"
+
+
+def test_json_that_asks_for_more_memory_than_it_weighs_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    for content, said in (
+        ("[" + "[],[]," * 2_100_000 + "1]", "more than"),
+        ("[" * 120 + "]" * 120, "nested more than 100"),
+        ('{"a": 1' + "0" * 3000 + "}", "3001 digits"),
+        (" " * 16_000_001 + "1", "16,000,002 bytes"),
+    ):
+        path.write_text(content)
+        with pytest.raises(DataError, match=said):
+            read_json(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+def test_a_pipe_or_a_device_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(DataError, match="a device or a pipe"):
+            read_json(path)
+    with pytest.raises(DataError, match="a directory"):
+        read_json(tmp_path)
+
+
+def test_messages_hold_no_control_codes_and_end(tmp_path: Path) -> None:
+    error = DataError("a\x1b[2J\nb" + "c" * 10_000_000)
+    assert error.message.startswith("a\\x1b[2J\\nbc")
+    assert len(error.message) < 2100
