@@ -18,6 +18,7 @@ from llamita.files import (
     read_json,
     remove_leftovers,
     replace_directory,
+    replace_files,
     sha256_file,
     write_json,
 )
