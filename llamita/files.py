@@ -20,6 +20,7 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,16 @@ def read_json(path: Path, error: type[LlamitaError] = DataError, limit: int = LA
     return parse_json(read_bounded(path, limit, error), path, error)
 
 
-def parse_json(data: bytes | str, source: Path | str, error: type[LlamitaError] = DataError) -> Any:
+def parse_json(
+    data: bytes | str,
+    source: Path | str,
+    error: type[LlamitaError] = DataError,
+    *,
+    unique_keys: bool = False,
+) -> Any:
     """Parse JSON from a stranger; `error` names the `source`.
+
+    Of a key that stands twice in one object the last value counts, unless `unique_keys` is set.
 
     Nesting, the number of values and the size of whole numbers are bounded, so that the values
     take no more than a few hundred megabytes and can be walked, printed and compared.
@@ -121,7 +130,8 @@ def parse_json(data: bytes | str, source: Path | str, error: type[LlamitaError] 
         text = data.decode("utf-8") if isinstance(data, bytes) else data
         if text.count("[") + text.count("{") > _MOST_CONTAINERS or text.count(",") > _MOST_VALUES:
             raise ValueError(f"it has more than {_MOST_VALUES:,} values")
-        value = json.loads(text, parse_int=_parse_integer)
+        pairs = _unique if unique_keys else None
+        value = json.loads(text, parse_int=_parse_integer, object_pairs_hook=pairs)
         _check_depth(value)
     except (ValueError, RecursionError) as cause:
         raise error(f"cannot read {source} as JSON: {cause}.") from cause
@@ -132,6 +142,14 @@ def _parse_integer(digits: str) -> int:
     if len(digits) > 20:
         raise ValueError(f"the number {digits[:20]}… has {len(digits)} digits")
     return int(digits)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"it has the key {twice!r} twice")
+    return table
 
 
 def _check_depth(value: Any) -> None:
@@ -194,7 +212,8 @@ def replace_files(final: Path, last: str | None = None) -> Iterator[Path]:
     try:
         yield temporary
         order = [final.name, last]
-        names = sorted(os.listdir(temporary), key=lambda n: order.index(n) if n in order else -1)
+        names = [path.name for path in temporary.iterdir()]
+        names.sort(key=lambda name: order.index(name) if name in order else -1)
         for name in names:
             fsync_path(temporary / name)
         for name in names:

@@ -156,9 +156,14 @@ def test_files_move_together_and_the_one_that_tells_moves_last(tmp_path: Path) -
 
 def test_files_of_a_block_that_raises_do_not_move(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_text("old")
-    with pytest.raises(KeyboardInterrupt), replace_files(tmp_path / "model.bin") as temporary:
-        (temporary / "model.bin").write_text("new")
-        raise KeyboardInterrupt
+
+    def write() -> None:
+        with replace_files(tmp_path / "model.bin") as temporary:
+            (temporary / "model.bin").write_text("new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
     assert [path.name for path in tmp_path.iterdir()] == ["model.bin"]
     assert (tmp_path / "model.bin").read_text() == "old"
 
