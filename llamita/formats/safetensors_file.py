@@ -13,6 +13,7 @@ from torch import Tensor
 
 from llamita.errors import CheckpointError
 from llamita.files import read_json, write_json
+from llamita.formats.safetensors_header import check_header
 from llamita.formats.stored import StoredTensor
 
 SINGLE = "model.safetensors"
@@ -33,10 +34,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     Raises:
         CheckpointError: the file cannot be opened, or is damaged.
     """
-    try:
-        path.open("rb").close()
-    except OSError as cause:
-        raise CheckpointError(f"cannot read {path}: {cause.strerror}.") from cause
+    check_header(path)
     try:
         with safe_open(path, framework="pt") as handle:
             return {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118

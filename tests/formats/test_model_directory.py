@@ -333,6 +333,7 @@ def test_weights_that_may_not_be_read_are_not_called_damaged(
     def refuse(path: Path, mode: str) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
+    (tmp_path / name).touch()
     monkeypatch.setattr(Path, "open", refuse)
     read = read_safetensors if name.endswith("safetensors") else read_torch_file
     with pytest.raises(CheckpointError, match=rf"{name}: Permission denied") as error:
