@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from llamita.errors import TokenizerError
+from llamita.formats.vocabulary import NORMAL, USER_DEFINED
 from llamita.tokenizer.definition import BYTE_TOKEN_GUARD, OUTER_SPACES, SPACE_TO_MARK
 from llamita.tokenizer.surface import SPACE_MARK
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 _UNIGRAM, _BPE, _CHAR = 1, 2, 4
 
 
@@ -50,8 +50,8 @@ def convert_model(
         for index, piece in enumerate(proto.pieces)
         if piece.type == USER_DEFINED and piece.piece not in special_tokens
     }
-    added = [_added_token(name, token_id, True) for name, token_id in special_tokens.items()]
-    added += [_added_token(name, token_id, False) for name, token_id in plain.items()]
+    added = [added_token(name, token_id, True) for name, token_id in special_tokens.items()]
+    added += [added_token(name, token_id, False) for name, token_id in plain.items()]
     return {
         "version": "1.0",
         "truncation": None,
@@ -151,7 +151,8 @@ def _sequence(members: str, steps: list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "Sequence", members: steps}
 
 
-def _added_token(content: str, token_id: int, special: bool) -> dict[str, Any]:
+def added_token(content: str, token_id: int, special: bool) -> dict[str, Any]:
+    """An entry of `added_tokens`: a control token if `special`, else text that is one token."""
     return {
         "id": token_id,
         "content": content,

@@ -15,8 +15,9 @@ from typing import Any
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
 from llamita.errors import TokenizerError
+from llamita.formats.vocabulary import BYTE, CONTROL, UNKNOWN, USER_DEFINED
 from llamita.tokenizer.base import Tokenizer, check_unicode
-from llamita.tokenizer.convert import BYTE, CONTROL, UNKNOWN, USER_DEFINED, convert_model
+from llamita.tokenizer.convert import convert_model
 from llamita.tokenizer.definition import check_vocabulary
 from llamita.tokenizer.files import (
     TOKENIZER_JSON,

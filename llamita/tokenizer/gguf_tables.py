@@ -1,0 +1,306 @@
+"""A tokenizer as GGUF's tables, where llama.cpp does with them exactly what the tokenizer does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from llamita.errors import TokenizerError
+from llamita.formats.vocabulary import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    Vocabulary,
+)
+from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.chat_files import DEFAULT
+from llamita.tokenizer.definition import flatten, is_control
+from llamita.tokenizer.gguf_pre import KNOWN, find_pre_tokenizer
+from llamita.tokenizer.hf import HFTokenizer
+from llamita.tokenizer.proto import table_text
+from llamita.tokenizer.scored_pieces import merge_scores, pieces_behind, space_prefix
+from llamita.tokenizer.spm import SentencePieceTokenizer
+from llamita.tokenizer.surface import BYTE_TOKENS, SPACE_MARK
+
+TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eot|>")
+_UNUSED_SCORE = -1e4
+
+
+def padding_name(token_id: int) -> str:
+    """What llama.cpp's converter calls an id without a token."""
+    return f"[PAD{token_id}]"
+
+
+def to_vocabulary(tokenizer: Tokenizer, vocab_size: int | None = None) -> Vocabulary:
+    """The tables of a GGUF file, with the roles, flags and chat templates of the tokenizer.
+
+    All tokens that never come from text are control tokens in them: llama.cpp does not match these
+    in text either, unless it is asked to (`parse_special`, as its server does for prompts).
+
+    Args:
+        vocab_size: the rows of the model's embedding; what the tokenizer lacks is filled up with
+            unused tokens, because llama.cpp wants a token for each row.
+
+    Raises:
+        TokenizerError: llama.cpp would give other ids; the message says why.
+    """
+    if tokenizer.kind == "unigram":
+        raise TokenizerError(
+            "a unigram tokenizer cannot be written as GGUF: unigram is no llama tokenizer there.",
+            hint="Train the model on a tokenizer of the kind bpe or spm.",
+        )
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        tables = _pieces(tokenizer, tokenizer._proto)
+    elif not isinstance(tokenizer, HFTokenizer):
+        raise _refusal(f"it is a {type(tokenizer).__name__}")
+    elif tokenizer.kind == "bpe":
+        tables = _byte_level(tokenizer)
+    elif tokenizer.kind == "char":
+        tables = _characters(tokenizer)
+    else:
+        proto = pieces_behind(tokenizer)
+        tables = _merged(tokenizer) if proto is None else _pieces(tokenizer, proto)
+    return _with_roles(_padded(tables, vocab_size), tokenizer)
+
+
+def _byte_level(tokenizer: HFTokenizer) -> Vocabulary:
+    definition = tokenizer._definition()
+    model = definition["model"]
+    _check_normalizer(definition, allowed=0)
+    known = find_pre_tokenizer(definition)
+    if known is None:
+        raise _refusal(
+            "it splits text in a way llama.cpp has no name for (the pre_tokenizer of its "
+            "tokenizer.json, with ignore_merges)",
+            hint="llama.cpp knows the patterns of "
+            f"{', '.join(entry.names[0] for entry in KNOWN)}; `llamita tokenizer train` "
+            "trains with qwen2.",
+        )
+    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(option):
+            raise _refusal(f"its tokenizer.json sets {option} to {model[option]!r}")
+    merges = [
+        merge if isinstance(merge, str) else " ".join(merge) for merge in model.get("merges") or []
+    ]
+    tokens, types = _listed(tokenizer, definition, lambda token: NORMAL)
+    return Vocabulary("gpt2", tokens, pre=known.names[0], types=types, merges=merges)
+
+
+def _pieces(tokenizer: Tokenizer, proto: Any) -> Vocabulary:
+    """Straight from a SentencePiece model, and tokens that were added to it."""
+    normalizer, trainer = proto.normalizer_spec, proto.trainer_spec
+    if normalizer.precompiled_charsmap or normalizer.remove_extra_whitespaces:
+        what = "drops repeated spaces" if not normalizer.precompiled_charsmap else "changes text"
+        raise _refusal(
+            f"its normalizer ({normalizer.name or 'SentencePiece'}) {what}",
+            hint="If your texts are normalized already, save it as a HuggingFace directory, take "
+            "these steps out of the normalizer in its tokenizer.json, and use that.",
+        )
+    if trainer.treat_whitespace_as_suffix or not normalizer.escape_whitespaces:
+        raise _refusal("it treats spaces in a way that GGUF has no field for")
+    if trainer.model_type == 3:
+        raise _refusal("it is a SentencePiece word model")
+    special = set(tokenizer.special_tokens.values())
+    tokens, scores, types = [], [], []
+    for token_id, piece in enumerate(proto.pieces):
+        steers = token_id in special and piece.type not in (UNKNOWN, UNUSED)
+        types.append(CONTROL if steers else piece.type)
+        tokens.append(table_text(piece.piece, types[-1]))
+        scores.append(piece.score)
+    if USER_DEFINED in types and normalizer.add_dummy_prefix:
+        raise _refusal(
+            "it has user-defined text symbols and puts a space in front of texts, which llama.cpp "
+            "would also put behind such symbols"
+        )
+    _check_bytes(token for token, kind in zip(tokens, types, strict=True) if kind == BYTE)
+    added = {i: name for name, i in tokenizer.special_tokens.items() if i >= len(tokens)}
+    for token_id in range(len(tokens), tokenizer.vocab_size):
+        tokens.append(added.get(token_id, padding_name(token_id)))
+        types.append(CONTROL if token_id in added else UNUSED)
+        scores.append(_UNUSED_SCORE)
+    return Vocabulary(
+        "llama",
+        tokens,
+        pre="default",
+        scores=scores,
+        types=types,
+        add_space_prefix=normalizer.add_dummy_prefix,
+    )
+
+
+def _merged(tokenizer: HFTokenizer) -> Vocabulary:
+    """From a tokenizer.json of SentencePiece BPE, whose merges stand for scores."""
+    definition = tokenizer._definition()
+    add_space_prefix = space_prefix(definition)
+    if add_space_prefix is None:
+        raise _refusal(
+            "its tokenizer.json changes or splits text in a way that GGUF has no field for",
+            hint="Where a tokenizer.model lies beside it, give that with --tokenizer PATH.",
+        )
+    _check_bytes(tokenizer._pipeline.vocabulary)
+    byte_names = set(BYTE_TOKENS)
+    tokens, types = _listed(
+        tokenizer, definition, lambda token: BYTE if token in byte_names else NORMAL
+    )
+    if tokenizer._unknown_id is not None:
+        types[tokenizer._unknown_id] = UNKNOWN
+    if USER_DEFINED in types:
+        raise _refusal("tokens that are text were added to it, and llama.cpp splits at them")
+    text = [token for token, kind in zip(tokens, types, strict=True) if kind == NORMAL]
+    ranked = merge_scores(text, definition["model"].get("merges") or [])
+    if ranked is None:
+        raise _refusal("its merges are in no order that scores of tokens could give")
+    scores = [ranked.get(token, _UNUSED_SCORE) for token in tokens]
+    return Vocabulary(
+        "llama",
+        tokens,
+        pre="default",
+        scores=scores,
+        types=types,
+        add_space_prefix=add_space_prefix,
+    )
+
+
+def _characters(tokenizer: HFTokenizer) -> Vocabulary:
+    """Characters and bytes: a SentencePiece BPE in which no two pieces join to a third."""
+    definition = tokenizer._definition()
+    _check_normalizer(definition, allowed=0)
+    vocabulary = tokenizer._pipeline.vocabulary
+    _check_bytes(vocabulary)
+    if definition.get("pre_tokenizer") is not None:
+        raise _refusal("its tokenizer.json splits text in a way that GGUF has no field for")
+    if " " not in vocabulary or SPACE_MARK in vocabulary:
+        raise _refusal(
+            f"GGUF writes a space as the character {SPACE_MARK!r}, and it has "
+            f"{'that one as well' if SPACE_MARK in vocabulary else 'no token for the space'}"
+        )
+    byte_names = set(BYTE_TOKENS)
+    tokens, types = _listed(
+        tokenizer, definition, lambda token: BYTE if token in byte_names else NORMAL
+    )
+    tokens[vocabulary[" "]] = SPACE_MARK
+    return Vocabulary(
+        "llama",
+        tokens,
+        pre="default",
+        scores=[0.0] * len(tokens),
+        types=types,
+        add_space_prefix=False,
+    )
+
+
+def _listed(
+    tokenizer: HFTokenizer, definition: dict[str, Any], type_of: Callable[[str], int]
+) -> tuple[list[str], list[int]]:
+    """The tokens of a tokenizer.json by id, and their types; ids without a token are unused."""
+    plain: dict[int, Mapping[str, Any]] = {
+        token["id"]: token
+        for token in definition.get("added_tokens") or []
+        if not is_control(token)
+    }
+    for token in plain.values():
+        for option in ("lstrip", "rstrip", "single_word"):
+            if token.get(option):
+                raise _refusal(f"its token {token['content']!r} has {option}")
+    special = set(tokenizer.special_tokens.values())
+    tokens, types = [], []
+    for token_id in range(tokenizer.vocab_size):
+        name = tokenizer._tokens.get(token_id)
+        tokens.append(padding_name(token_id) if name is None else name)
+        if name is None:
+            types.append(UNUSED)
+        elif token_id in special:
+            types.append(CONTROL)
+        elif token_id in plain:
+            types.append(USER_DEFINED)
+        else:
+            types.append(type_of(name))
+    return tokens, types
+
+
+def _padded(tables: Vocabulary, vocab_size: int | None) -> Vocabulary:
+    size = len(tables.tokens)
+    if vocab_size is None:
+        vocab_size = size
+    if size > vocab_size:
+        raise TokenizerError(
+            f"the tokenizer has {size:,} tokens, and the model's vocab_size is {vocab_size:,}."
+        )
+    tokens = tables.tokens + [padding_name(i) for i in range(size, vocab_size)]
+    types = (tables.types or []) + [UNUSED] * (vocab_size - size)
+    scores = tables.scores
+    if scores is not None:
+        scores = scores + [_UNUSED_SCORE] * (vocab_size - size)
+    if len(set(tokens)) < len(tokens):
+        raise _refusal("two of its tokens have the same text, which llama.cpp does not allow")
+    return replace(tables, tokens=tokens, types=types, scores=scores)
+
+
+def _with_roles(tables: Vocabulary, tokenizer: Tokenizer) -> Vocabulary:
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    for place, framed, role in (
+        ("in front of", tokenizer.bos_prefix, bos),
+        ("behind", tokenizer.eos_suffix, eos),
+    ):
+        if framed not in ([], [role]):
+            raise _refusal(f"it puts the ids {framed} {place} texts, and GGUF allows for one")
+    eot = _turn_end(tokenizer)
+    if eos is None and (eos := bos if eot is None else eot) is None:
+        # Without one, llama.cpp takes some fixed id for it and stops there.
+        raise _refusal(
+            "it has no end-of-sequence token", "Name one as eos_token in its tokenizer_config.json."
+        )
+    unknown = (tables.types or []).index(UNKNOWN) if UNKNOWN in (tables.types or []) else None
+    ids = {
+        "bos": bos,
+        "eos": eos,
+        "unk": unknown,
+        "pad": tokenizer.pad_token_id,
+        "eot": eot,
+        "eom": tokenizer.special_tokens.get("<|eom_id|>"),
+    }
+    templates = dict(tokenizer.chat_templates)
+    return replace(
+        tables,
+        ids={role: token_id for role, token_id in ids.items() if token_id is not None},
+        add_bos=bool(tokenizer.bos_prefix),
+        add_eos=bool(tokenizer.eos_suffix),
+        chat_template=templates.pop(DEFAULT, None),
+        chat_templates=templates or None,
+    )
+
+
+def _turn_end(tokenizer: Tokenizer) -> int | None:
+    """The control token that ends a turn: one that the chat template writes, if it has one."""
+    names = [name for name in TURN_ENDS if name in tokenizer.special_tokens]
+    template = tokenizer.chat_template or ""
+    names.sort(key=lambda name: name not in template)
+    return tokenizer.special_tokens[names[0]] if names else None
+
+
+def _check_bytes(tokens: Iterable[str]) -> None:
+    missing = set(BYTE_TOKENS).difference(tokens)
+    if missing:
+        raise _refusal(f"{len(missing)} of the 256 bytes have no token, and llama.cpp needs them")
+
+
+def _check_normalizer(definition: dict[str, Any], allowed: int) -> None:
+    steps = list(flatten(definition.get("normalizer"), "normalizers"))
+    if len(steps) > allowed:
+        raise _refusal(
+            f"its normalizer ({', '.join(step['type'] for step in steps)}) changes text, "
+            "and llama.cpp has none",
+            hint="If your texts are normalized already, set the normalizer in its tokenizer.json "
+            "to null.",
+        )
+
+
+def _refusal(reason: str, hint: str | None = None) -> TokenizerError:
+    return TokenizerError(
+        f"the tokenizer cannot be written as GGUF: {reason}.",
+        hint=hint or "Convert to hf, whose tokenizer.json can hold it.",
+    )
