@@ -26,6 +26,7 @@ COMMANDS = {
     "eval": "bits per byte on held-out text",
     "generate": "continue a prompt, streamed",
     "inspect": "what is in this checkpoint, data folder or run",
+    "convert": "any checkpoint to any other format, with proof that it is the same model",
     "verify": "are two checkpoints the same model?",
 }
 

@@ -22,6 +22,8 @@ DEFAULT_TOLERANCE = 2e-5
 GREEDY_TOKENS = 32
 _ROW_LENGTH = 96
 _ROWS = 2
+# Settings that may act on some input where they do not on the probe.
+_ALWAYS_COUNT = ("vocab_size", "rms_norm_eps", "rope_theta", "rope_scaling", "sliding_window")
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def compare(a: LM, b: LM, tolerance: float = DEFAULT_TOLERANCE) -> Comparison:
     token_ids_equal = compare_tokenizers(a.tokenizer, b.tokenizer, differences, notes)
     gap, scale, greedy_equal, positions = None, None, None, 0
     if a.config.vocab_size == b.config.vocab_size:
-        rows = _probes(a, b)
+        rows = probe_rows(a, b)
         positions = rows.numel()
         gap, scale = _compare_logits(a, b, rows, tolerance, differences)
         if gap is not None and scale is not None:
@@ -93,10 +95,7 @@ def _compare_configs(a: ModelConfig, b: ModelConfig) -> tuple[list[str], list[st
         if left == right:
             continue
         sentence = f"{spec.name} is {left} in A and {right} in B."
-        if spec.name == "vocab_size" or (
-            spec.name in ("rope_theta", "rope_scaling", "sliding_window")
-            and _reach(spec.name, a) != _reach(spec.name, b)
-        ):
+        if spec.name in _ALWAYS_COUNT and _reach(spec.name, a) != _reach(spec.name, b):
             differences.append(sentence)
         else:
             notes.append(sentence)
@@ -104,14 +103,16 @@ def _compare_configs(a: ModelConfig, b: ModelConfig) -> tuple[list[str], list[st
 
 
 def _reach(name: str, config: ModelConfig) -> Any:
-    """A setting as it acts: a window as wide as the context is none."""
+    """A setting as it acts: a window as wide as the context is none, float32 is precise enough."""
     value = getattr(config, name)
+    if isinstance(value, float):
+        return float(torch.tensor(value, dtype=torch.float32))
     if name == "sliding_window" and value is not None:
         return value if value < config.max_position_embeddings else None
     return value
 
 
-def _probes(a: LM, b: LM) -> Tensor:
+def probe_rows(a: LM, b: LM) -> Tensor:
     """Token ids [rows, T] to compare on: text first where there is a tokenizer, then random ids."""
     vocabulary = a.config.vocab_size
     context = min(a.config.max_position_embeddings, b.config.max_position_embeddings)

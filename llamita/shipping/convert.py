@@ -1,0 +1,189 @@
+"""Converting a checkpoint to another format, with proof that it is the same model.
+
+    check everything → write aside → read back and compare → verify.json → rename
+
+What cannot be expressed is refused before anything is written. What fails its verification is kept
+for a look and marked; it never looks like what passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llamita
+from llamita.errors import ConfigError, TokenizerError
+from llamita.files import atomic_write_text, sha256_file
+from llamita.formats.checkpoint import Checkpoint
+from llamita.formats.detect import load_checkpoint
+from llamita.shipping.place import (
+    Place,
+    check_free,
+    check_side_files,
+    check_space,
+    choose_target,
+    place_of,
+    writing,
+)
+from llamita.shipping.precision import check_range, stored_size
+from llamita.shipping.report import mark_name, read_reports, write_reports
+from llamita.shipping.targets import Plan, Target, parse_quantization
+from llamita.shipping.verify_conversion import UNVERIFIED, Verification, verify_conversion
+from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.load import checkpoint_tokenizer
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What is to be converted, and how.
+
+    Attributes:
+        target: "hf", "meta", "hermes", "armgpt" or "gguf"; None: told by the destination's suffix.
+        quantization: "f32", "f16", "bf16" or (GGUF) "q8_0", "q4_0", "q4_1"; None keeps every
+            number as it is.
+        verify: whether to compare what was written with the source.
+        keep_tokenizer: whether the tokenizer goes along.
+        tokenizer, preset, overrides: for reading the source, as for `load_checkpoint`.
+        texts: documents to measure bits per byte on.
+        overwrite: whether a former conversion at the destination may be replaced.
+    """
+
+    source: Path
+    destination: Path
+    target: str | None = None
+    quantization: str | None = None
+    verify: bool = True
+    keep_tokenizer: bool = True
+    tokenizer: Path | None = None
+    preset: str | None = None
+    overrides: Mapping[str, Any] | None = None
+    texts: Sequence[str] | None = None
+    overwrite: bool = False
+
+
+def convert(
+    conversion: Conversion, say: Callable[[str], object] = lambda text: None
+) -> dict[str, Any]:
+    """Convert, verify, and return the report that `verify.json` holds.
+
+    A report of status "failed" is returned as well: the caller decides how to fail.
+
+    Raises:
+        LlamitaError: the source cannot be read, or the target cannot hold it; nothing was written.
+    """
+    target = choose_target(conversion.target, conversion.destination)
+    parse_quantization(conversion.quantization, target.name)
+    place = place_of(target, conversion.destination)
+    check_free(place, conversion.source, conversion.overwrite)
+    source = load_checkpoint(
+        conversion.source,
+        conversion.overrides,
+        preset=conversion.preset,
+        tokenizer=conversion.tokenizer,
+    )
+    tokenizer = checkpoint_tokenizer(source) if conversion.keep_tokenizer else None
+    _check_vocabulary(source, tokenizer)
+    plan = target.prepare(source, tokenizer, conversion.quantization)
+    check_side_files(place, plan)
+    _check_disk(place, source, plan, conversion.quantization)
+    check_range(source.tensors, conversion.quantization)
+    earlier = {} if place.file_name is None else read_reports(place.folder)
+    file_name = place.file_name or target.file_name
+    with writing(place) as temporary:
+        say(f"writing {place.path}")
+        plan.write_all(temporary, file_name)
+        files = _files(temporary)
+        found = Verification(status=UNVERIFIED)
+        if conversion.verify:
+            written = temporary if file_name is None else temporary / file_name
+            found = verify_conversion(
+                source,
+                tokenizer,
+                written,
+                target.name,
+                conversion.quantization,
+                conversion.texts,
+                say,
+            )
+        found.notes[:0] = plan.notes
+        report = _report(conversion, place, target, source, temporary, files, found)
+        _show_as(report, temporary, place.folder)
+        if report["differences"]:
+            text = "\n".join([f"{place.path} failed its verification:", *report["differences"]])
+            atomic_write_text(temporary / mark_name(place.file_name), text + "\n")
+        write_reports(temporary, place.file_name, report, earlier)
+    if place.file_name is not None and not report["differences"]:
+        (place.folder / mark_name(place.file_name)).unlink(missing_ok=True)
+    return report
+
+
+def _check_vocabulary(source: Checkpoint, tokenizer: Tokenizer | None) -> None:
+    if tokenizer is not None and tokenizer.vocab_size > source.config.vocab_size:
+        raise TokenizerError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the model {source.config.vocab_size}"
+            ": they do not belong together.",
+            hint="Give the model's own with --tokenizer PATH, or leave it out with --no-tokenizer.",
+        )
+
+
+def _check_disk(place: Place, source: Checkpoint, plan: Plan, quantization: str | None) -> None:
+    tensors = sum(stored_size(tensor, quantization) for tensor in source.tensors.values())
+    check_space(place, tensors + sum(map(len, plan.side_files.values())))
+
+
+def _files(directory: Path) -> list[str]:
+    paths = (path for path in directory.rglob("*") if path.is_file())
+    return sorted(path.relative_to(directory).as_posix() for path in paths)
+
+
+def _report(
+    conversion: Conversion,
+    place: Place,
+    target: Target,
+    source: Checkpoint,
+    directory: Path,
+    files: list[str],
+    found: Verification,
+) -> dict[str, Any]:
+    weights = {
+        name: {
+            "sha256": sha256_file(directory / name),
+            "bytes": (directory / name).stat().st_size,
+        }
+        for name in files
+        if name.endswith((".safetensors", ".gguf", ".pt", ".pth"))
+    }
+    return {
+        **found.as_json(),
+        "llamita": llamita.__version__,
+        "source": str(conversion.source),
+        "source_format": source.format,
+        "destination": str(place.path),
+        **({} if place.file_name is None else {"file": place.file_name}),
+        "target": target.name,
+        "quantization": conversion.quantization or "as it was",
+        "parameters": sum(tensor.numel() for tensor in source.tensors.values()),
+        "weights": weights,
+        "files": files,
+    }
+
+
+def _show_as(report: dict[str, Any], temporary: Path, folder: Path) -> None:
+    """Messages name the place where things will lie, not the temporary one."""
+    for key in ("differences", "notes"):
+        report[key] = [text.replace(str(temporary), str(folder)) for text in report[key]]
+
+
+def parse_text(paths: Sequence[Path] | None) -> list[str] | None:
+    """The documents of `paths`, for `Conversion.texts`."""
+    if not paths:
+        return None
+    from llamita.text.documents import read_files
+    from llamita.text.sources import find_text_files
+
+    texts = [document.text for document in read_files(find_text_files(list(paths)).files)]
+    if not any(texts):
+        raise ConfigError(f"--text names no text: {', '.join(map(str, paths))} is empty.")
+    return texts

@@ -1,0 +1,76 @@
+"""The number formats that a conversion may be asked for, and what each makes of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from llamita.errors import ConfigError
+from llamita.formats.stored import StoredTensor
+
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+BLOCKS = ("q8_0", "q4_0", "q4_1")
+"""Formats of blocks of 32 numbers with a scale of 16 bits; GGUF alone has them."""
+BLOCK_LENGTH = 32
+_BYTES_OF_A_BLOCK = {"q8_0": 34, "q4_0": 18, "q4_1": 20}
+# A block's scale is a float16: its largest number divided by what the largest code counts.
+_LARGEST_IN_BLOCKS = {"q8_0": 127 * 65504.0, "q4_0": 8 * 65504.0, "q4_1": 65504.0}
+_NUMBERS_AT_ONCE = 2**22
+
+
+def block_kind(tensor: StoredTensor) -> str | None:
+    """The block format a file holds `tensor` in, as `q4_0`; None for plain numbers."""
+    kind = tensor.kind.lower()
+    return kind if kind.startswith(("q", "iq")) else None
+
+
+def stored_size(tensor: StoredTensor, quantization: str | None) -> int:
+    """About how many bytes `tensor` takes when it is written."""
+    if quantization in BLOCKS and len(tensor.shape) > 1:
+        if tensor.shape[-1] % BLOCK_LENGTH == 0:
+            return tensor.numel() // BLOCK_LENGTH * _BYTES_OF_A_BLOCK[quantization]
+        return 2 * tensor.numel()
+    return tensor.numel() * (DTYPES.get(quantization or "") or tensor.dtype).itemsize
+
+
+def check_range(tensors: Mapping[str, StoredTensor], quantization: str | None) -> None:
+    """Refuse numbers that a narrower format would turn into infinity.
+
+    Raises:
+        ConfigError: a tensor holds one; the message names the tensor and the number.
+    """
+    if quantization is None or quantization == "f32":
+        return
+    for name, tensor in tensors.items():
+        limit = _limit(tensor, quantization)
+        if limit >= torch.finfo(tensor.dtype).max:
+            continue
+        largest = _largest(tensor.read())
+        if largest > limit:
+            raise ConfigError(
+                f"{name} holds numbers up to {largest:.6g}; {quantization} holds none above "
+                f"{limit:.6g}.",
+                hint="They would become infinite. Convert to bf16 or f32.",
+            )
+
+
+def _limit(tensor: StoredTensor, quantization: str) -> float:
+    if quantization not in BLOCKS:
+        return torch.finfo(DTYPES[quantization]).max
+    if len(tensor.shape) < 2:
+        return torch.finfo(torch.float32).max
+    if tensor.shape[-1] % BLOCK_LENGTH:
+        return torch.finfo(torch.float16).max
+    return _LARGEST_IN_BLOCKS[quantization]
+
+
+def _largest(numbers: Tensor) -> float:
+    """The largest finite magnitude; 0 where there is none."""
+    largest = 0.0
+    for part in torch.split(numbers.reshape(-1), _NUMBERS_AT_ONCE):
+        magnitudes = part.abs().float()
+        finite = magnitudes[magnitudes.isfinite()]
+        largest = max(largest, float(finite.max()) if finite.numel() else 0.0)
+    return largest

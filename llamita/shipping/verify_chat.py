@@ -1,0 +1,46 @@
+"""Does the chat template say the same after a conversion?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llamita.errors import LlamitaError
+from llamita.tokenizer.base import Tokenizer
+
+PROBE_CONVERSATION: list[dict[str, Any]] = [
+    {"role": "user", "content": "What is 12 × 9? Two lines,\nplease."},
+    {"role": "assistant", "content": "It is 108.\n\tՀարյուր ութ."},
+    {"role": "user", "content": "And {{ 7 * 7 }}?"},
+]
+
+
+def render(tokenizer: Tokenizer, messages: list[dict[str, Any]]) -> str | None:
+    """The prompt for the next answer; None without a template, or where it refuses."""
+    if tokenizer.chat_template is None:
+        return None
+    from llamita.tokenizer.chat import ChatFormat
+
+    try:
+        chat_format = ChatFormat.of(tokenizer)
+        return None if chat_format is None else chat_format.render(messages)
+    except LlamitaError:
+        return None
+
+
+def compare_chat(
+    a: Tokenizer | None, b: Tokenizer | None, differences: list[str], notes: list[str]
+) -> bool | None:
+    """Whether both render a conversation alike; None where A has no template."""
+    if a is None or b is None or a.chat_template is None:
+        return None
+    if b.chat_template is None:
+        differences.append("the chat template is lost.")
+        return False
+    if a.chat_template == b.chat_template:
+        return True
+    left, right = render(a, PROBE_CONVERSATION), render(b, PROBE_CONVERSATION)
+    if left is not None and left == right:
+        notes.append("the chat template is written differently, but renders a conversation alike.")
+        return True
+    differences.append(f"a chat is rendered differently: {right!r}, where it was {left!r}.")
+    return False

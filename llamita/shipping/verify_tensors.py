@@ -1,0 +1,139 @@
+"""Is every tensor of a written checkpoint what it was to be, to the bit?
+
+Both files are read one tensor at a time by llamita's own readers. What a narrower format should
+hold is worked out anew from the source: rounded, or quantized and read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from llamita.formats.stored import StoredTensor
+from llamita.shipping.precision import BLOCK_LENGTH, BLOCKS, DTYPES, block_kind
+
+_NUMBERS_AT_ONCE = 2**22
+_MOST_SHOWN = 5
+_BIT_TYPES = {4: torch.int32, 8: torch.int64}
+
+
+def expected_tensors(
+    source: Mapping[str, StoredTensor],
+    written: Mapping[str, StoredTensor],
+    quantization: str | None,
+    differences: list[str],
+    notes: list[str],
+) -> dict[str, StoredTensor]:
+    """The source's tensors as they should come back, by name; those in both files.
+
+    A tensor that the format could not hold as asked (its rows do not fill blocks) is a note; one
+    that is stored otherwise without a reason, or that is missing, a difference.
+    """
+    for name in sorted(source.keys() ^ written.keys()):
+        differences.append(f"{name} is only in the {'source' if name in source else 'result'}.")
+    expected, fallen = {}, []
+    for name, tensor in source.items():
+        if name not in written:
+            continue
+        found = written[name]
+        kind = block_kind(found)
+        if kind is not None:
+            expected[name] = replace(tensor, dtype=torch.float32, read=_requantized(tensor, kind))
+        else:
+            expected[name] = replace(tensor, dtype=found.dtype, read=_rounded(tensor, found.dtype))
+        if not _stored_as_asked(tensor, found, kind, quantization):
+            if quantization in BLOCKS and tensor.shape[-1] % BLOCK_LENGTH and kind is None:
+                fallen.append((name, found))
+            else:
+                asked = quantization or tensor.kind
+                differences.append(f"{name} is stored as {found.kind}, where {asked} was asked.")
+    if fallen:
+        name, found = fallen[0]
+        more = f" and {len(fallen) - 1} more are" if len(fallen) > 1 else " is"
+        notes.append(
+            f"{name}{more} stored as {found.kind}: rows of {found.shape[-1]} numbers do not fill "
+            f"blocks of {BLOCK_LENGTH}, which {quantization} needs."
+        )
+    return expected
+
+
+def is_lossless(source: StoredTensor, found: StoredTensor) -> bool:
+    """Whether every number of `source` fits into `found` as it is."""
+    wide = torch.promote_types(source.dtype, found.dtype)
+    return block_kind(found) is None and wide == found.dtype
+
+
+def compare_tensors(
+    expected: Mapping[str, StoredTensor],
+    written: Mapping[str, StoredTensor],
+    differences: list[str],
+    progress: Callable[[int], object] | None = None,
+) -> int:
+    """How many tensors were compared; those that are not equal to the bit are named."""
+    wrong = []
+    for name, tensor in expected.items():
+        gap = _difference(tensor.read(), written[name].read())
+        if gap is not None:
+            wrong.append(f"{name} ({gap})")
+        if progress is not None:
+            progress(tensor.numel())
+    if wrong:
+        more = f" and {len(wrong) - _MOST_SHOWN} more" if len(wrong) > _MOST_SHOWN else ""
+        differences.append(
+            f"{len(wrong)} of {len(expected)} tensors read back are not what was to be written: "
+            f"{', '.join(wrong[:_MOST_SHOWN])}{more}."
+        )
+    return len(expected)
+
+
+def _stored_as_asked(
+    source: StoredTensor, found: StoredTensor, kind: str | None, quantization: str | None
+) -> bool:
+    if quantization in BLOCKS and len(source.shape) > 1:
+        return kind == quantization
+    if kind is not None:
+        return False
+    dtype = DTYPES.get(quantization or "", source.dtype)
+    # Wider loses nothing: GGUF keeps vectors in float32.
+    return found.dtype == dtype or (
+        len(source.shape) < 2 and torch.promote_types(found.dtype, dtype) == found.dtype
+    )
+
+
+def _rounded(tensor: StoredTensor, dtype: torch.dtype) -> Callable[[], Tensor]:
+    return lambda: tensor.read().to(dtype)
+
+
+def _requantized(tensor: StoredTensor, kind: str) -> Callable[[], Tensor]:
+    def read() -> Tensor:
+        from llamita.quantization.blocks import dequantize, quantize
+
+        numbers = tensor.read().float()
+        return dequantize(quantize(numbers, kind.upper()), kind.upper(), numbers.shape)
+
+    return read
+
+
+def _difference(expected: Tensor, found: Tensor) -> str | None:
+    """Where two tensors part, as words; None where every bit is equal."""
+    if expected.shape != found.shape:
+        return f"shape {list(found.shape)} where {list(expected.shape)} was written"
+    unequal, gap = 0, 0.0
+    pairs = zip(
+        torch.split(expected.reshape(-1), _NUMBERS_AT_ONCE),
+        torch.split(found.reshape(-1), _NUMBERS_AT_ONCE),
+        strict=True,
+    )
+    wide = torch.promote_types(torch.promote_types(expected.dtype, found.dtype), torch.float32)
+    bits = _BIT_TYPES[wide.itemsize]
+    for left, right in pairs:
+        left, right = left.to(wide), right.to(wide)
+        others = left.view(bits) != right.view(bits)
+        count = int(others.sum())
+        if count:
+            unequal += count
+            gap = max(gap, float((left - right).abs().nan_to_num(torch.inf).max()))
+    return f"{unequal:,} of {expected.numel():,} numbers, by up to {gap:.3g}" if unequal else None
