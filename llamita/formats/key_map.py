@@ -58,12 +58,12 @@ class InterleavedHeads:
 
     def to_native(self, foreign: StoredTensor, config: ModelConfig) -> list[StoredTensor]:
         heads = self._heads(foreign, config)
-        return [foreign.then(lambda rows: halves_from_pairs(rows, heads))]
+        return [foreign.then_rows(lambda rows: halves_from_pairs(rows, heads))]
 
     def to_foreign(self, natives: Sequence[StoredTensor], config: ModelConfig) -> StoredTensor:
         [native] = natives
         heads = self._heads(native, config)
-        return native.then(lambda rows: pairs_from_halves(rows, heads))
+        return native.then_rows(lambda rows: pairs_from_halves(rows, heads))
 
     def _heads(self, tensor: StoredTensor, config: ModelConfig) -> int:
         heads: int = getattr(config, self.heads)

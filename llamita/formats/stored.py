@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,6 +26,8 @@ class StoredTensor:
             Nothing is kept: each call reads again.
         kind: how it is stored, as people name it: "float32", "bfloat16", "Q4_1".
         stored_bytes: what it takes on disk.
+        blocks: for a block format, reads the stored bytes as they are, uint8 [rows, bytes of a
+            row], so that a file in the same format can have them without a loss.
     """
 
     shape: torch.Size
@@ -33,6 +35,7 @@ class StoredTensor:
     read: Callable[[], Tensor]
     kind: str
     stored_bytes: int
+    blocks: Callable[[], Tensor] | None = None
 
     @classmethod
     def of(cls, tensor: Tensor) -> StoredTensor:
@@ -53,6 +56,14 @@ class StoredTensor:
         share = math.prod(new_shape) / max(self.numel(), 1)
         size = round(self.stored_bytes * share)
         return StoredTensor(new_shape, self.dtype, lambda: function(self.read()), self.kind, size)
+
+    def then_rows(self, function: Callable[[Tensor], Tensor]) -> StoredTensor:
+        """As `then`, for a function that only puts rows in another order.
+
+        Blocks lie within rows, so it does the same to them.
+        """
+        moved, blocks = self.then(function), self.blocks
+        return moved if blocks is None else replace(moved, blocks=lambda: function(blocks()))
 
 
 def concatenate(parts: Sequence[StoredTensor], dim: int) -> StoredTensor:

@@ -63,7 +63,7 @@ def _planes(codes: Tensor, run: int, bits: int) -> Tensor:
     next `run`, and so on.
     """
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8)[:, None]
-    runs = codes.unflatten(-1, (-1, 1, run))
+    runs = codes.reshape(len(codes), -1, 1, run)
     return ((runs >> shifts) & ((1 << bits) - 1)).flatten(1)
 
 
