@@ -95,6 +95,11 @@ class _Machine:
     def extend(self, values: list[Any]) -> None:
         self.top(list).extend(values)
 
+    def add_items(self, values: list[Any]) -> None:
+        if not all(map(is_plain_key, values)):
+            raise MoreThanWeights("a set of other things than plain values")
+        self.top(set).update(values)
+
     def set_items(self, values: list[Any]) -> None:
         if len(values) % 2:
             raise ValueError("its pickle has a key without a value")
@@ -139,7 +144,7 @@ class _Machine:
 _PUSHES = (
     *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT"),
     *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-    *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "SHORT_BINSTRING", "BINSTRING"),
+    *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8", "SHORT_BINSTRING", "BINSTRING"),
 )
 
 _STEPS: dict[str, Callable[[_Machine, Any], object]] = {
@@ -150,6 +155,7 @@ _STEPS: dict[str, Callable[[_Machine, Any], object]] = {
     "NEWFALSE": lambda machine, _: machine.push(False),
     "EMPTY_LIST": lambda machine, _: machine.push([]),
     "EMPTY_DICT": lambda machine, _: machine.push({}),
+    "EMPTY_SET": lambda machine, _: machine.push(set()),
     "EMPTY_TUPLE": lambda machine, _: machine.push(()),
     "MARK": lambda machine, _: machine.stack.append(_MARK),
     "TUPLE": lambda machine, _: machine.push(tuple(machine.pop_to_mark())),
@@ -158,6 +164,7 @@ _STEPS: dict[str, Callable[[_Machine, Any], object]] = {
     "TUPLE3": lambda machine, _: machine.make_tuple(3),
     "APPEND": lambda machine, _: machine.extend([machine.pop()]),
     "APPENDS": lambda machine, _: machine.extend(machine.pop_to_mark()),
+    "ADDITEMS": lambda machine, _: machine.add_items(machine.pop_to_mark()),
     "SETITEM": lambda machine, _: machine.set_item(),
     "SETITEMS": lambda machine, _: machine.set_items(machine.pop_to_mark()),
     "BINPUT": _Machine.keep,
