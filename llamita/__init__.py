@@ -22,17 +22,22 @@ def load(
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     override: Mapping[str, Any] | Iterable[str] | None = None,
+    preset: str | None = None,
+    tokenizer: str | PathLike[str] | None = None,
 ) -> LM:
     """Load a model with its tokenizer, ready to use.
 
     Args:
-        path: a HuggingFace model directory, or a training RUN (its latest model).
+        path: a HuggingFace model directory, a training RUN (its latest model), a GGUF file, a
+            Hermes or ArmGPT `.pt`, or a folder of Meta's shards; told apart by content.
         backend: "torch", or "auto", which is the same for now.
         device: where the model runs; left out, a CUDA device if there is one, else the CPU.
         dtype: of the weights, as "bfloat16" or `torch.bfloat16`; left out, float32 on the CPU,
             where it is exact and never slow, and the checkpoint's own elsewhere.
         override: settings that the checkpoint lacks or has wrong, as a dictionary or as
             "key=value" strings.
+        preset: the shape of a Hermes state dict that says none, as "1b".
+        tokenizer: the tokenizer's file or directory, where it does not lie with the model.
 
     Raises:
         LlamitaError: there is no model, it is damaged, or an argument cannot be.
@@ -53,10 +58,15 @@ def load(
     chosen_dtype = parse_dtype(dtype, default="float32" if chosen_device.type == "cpu" else None)
     if override is not None and not isinstance(override, Mapping):
         override = parse_overrides([override] if isinstance(override, str) else override)
-    checkpoint = load_checkpoint(Path(path), override)
-    tokenizer = checkpoint_tokenizer(checkpoint)
+    checkpoint = load_checkpoint(
+        Path(path),
+        override,
+        preset=preset,
+        tokenizer=None if tokenizer is None else Path(tokenizer),
+    )
+    own_tokenizer = checkpoint_tokenizer(checkpoint)
     model = build_model(checkpoint, chosen_device, chosen_dtype)
-    return LM(model, tokenizer, checkpoint.generation)
+    return LM(model, own_tokenizer, checkpoint.generation)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from llamita.cli.options import DeviceOption, DtypeOption, JsonOption, ModelArgument, OverrideOption
+from llamita.cli.options import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelArgument,
+    OverrideOption,
+    PresetOption,
+    TokenizerOption,
+)
 
 if TYPE_CHECKING:
     from llamita.evaluation.bits_per_byte import BitsPerByte
@@ -38,6 +46,8 @@ def command(
     device: DeviceOption = None,
     dtype: DtypeOption = None,
     override: OverrideOption = None,
+    preset: PresetOption = None,
+    tokenizer: TokenizerOption = None,
 ) -> None:
     """Measure bits per byte of a model on held-out text, with the standard error."""
     from llamita.text.decoding import check_encoding
@@ -48,7 +58,14 @@ def command(
 
     import llamita
 
-    lm = llamita.load(model, device=device, dtype=dtype, override=override)
+    lm = llamita.load(
+        model,
+        device=device,
+        dtype=dtype,
+        override=override,
+        preset=preset,
+        tokenizer=tokenizer,
+    )
     result = _evaluate(lm, files, field, encoding, limit_bytes, context_length)
     print(_json(result) if json else _summary(result))
 

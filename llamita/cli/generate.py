@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from llamita.cli.options import DeviceOption, DtypeOption, JsonOption, ModelArgument, OverrideOption
+from llamita.cli.options import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelArgument,
+    OverrideOption,
+    PresetOption,
+    TokenizerOption,
+)
 from llamita.cli.progress import for_terminal, say
 from llamita.inference.params import DEFAULT_MAX_TOKENS, SamplingParams
 
@@ -51,6 +59,8 @@ def command(
     device: DeviceOption = None,
     dtype: DtypeOption = None,
     override: OverrideOption = None,
+    preset: PresetOption = None,
+    tokenizer: TokenizerOption = None,
 ) -> None:
     """Continue PROMPT and print the new text as it comes."""
     settings = {
@@ -68,7 +78,14 @@ def command(
 
     import llamita
 
-    lm = llamita.load(model, device=device, dtype=dtype, override=override)
+    lm = llamita.load(
+        model,
+        device=device,
+        dtype=dtype,
+        override=override,
+        preset=preset,
+        tokenizer=tokenizer,
+    )
     if json:
         _print_json(lm.generate(text, **settings))
     else:

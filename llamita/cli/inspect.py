@@ -8,21 +8,29 @@ from typing import Annotated, Any
 
 import typer
 
-from llamita.cli.options import JsonOption, OverrideOption
+from llamita.cli.options import (
+    MODEL_HELP,
+    JsonOption,
+    OverrideOption,
+    PresetOption,
+    TokenizerOption,
+)
 
 _SPECIALS_SHOWN = 8
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help="A model directory, a RUN or a DATA folder.")],
+    path: Annotated[Path, typer.Argument(help=f"{MODEL_HELP} Or a DATA folder.")],
     override: OverrideOption = None,
+    preset: PresetOption = None,
+    tokenizer: TokenizerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Say what PATH holds: its format, config, parameters and tokenizer."""
     from llamita.formats.config_read import parse_overrides
     from llamita.shipping.describe import describe
 
-    found = describe(path, parse_overrides(override or []))
+    found = describe(path, parse_overrides(override or []), preset=preset, tokenizer=tokenizer)
     print(json_module.dumps(found, ensure_ascii=False) if json else _table(found))
 
 

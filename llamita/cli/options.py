@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-ModelArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A model directory or a RUN.", show_default=False)
-]
+MODEL_HELP = (
+    "A model directory, a RUN, a .gguf file, a Hermes or ArmGPT .pt, or a folder of Meta's shards; "
+    "told apart by content."
+)
+PRESET_HELP = (
+    "The shape of a Hermes state dict that says none: 270m, 500m, 1b, gemma-3-1b, gemma-2-2b."
+)
+TOKENIZER_HELP = "The model's tokenizer, a file or a directory, where it does not lie with it."
+
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 DeviceOption = Annotated[
     str | None, typer.Option(help="Where to run: cpu, cuda, … Left out, the best there is.")
@@ -20,3 +28,5 @@ OverrideOption = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="A setting the checkpoint lacks or has wrong."),
 ]
+PresetOption = Annotated[str | None, typer.Option(metavar="NAME", help=PRESET_HELP)]
+TokenizerOption = Annotated[Path | None, typer.Option(metavar="PATH", help=TOKENIZER_HELP)]

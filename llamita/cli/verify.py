@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import llamita
-from llamita.cli.options import JsonOption
+from llamita.cli.options import MODEL_HELP, PRESET_HELP, TOKENIZER_HELP, JsonOption
 from llamita.errors import CheckFailed, ConfigError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A model directory or a RUN.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help=MODEL_HELP)],
     b: Annotated[Path, typer.Argument(metavar="B", help="The one to hold against it.")],
     tolerance: Annotated[
         float | None,
@@ -31,6 +31,20 @@ def command(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Set this config field of both."),
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", "--preset-a", metavar="NAME", help=f"Of A. {PRESET_HELP}"),
+    ] = None,
+    preset_b: Annotated[str | None, typer.Option(metavar="NAME", help="The same, of B.")] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            "--tokenizer", "--tokenizer-a", metavar="PATH", help=f"Of A. {TOKENIZER_HELP}"
+        ),
+    ] = None,
+    tokenizer_b: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="The same, of B.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Compare logits, greedy tokens and tokenization; exit 1 where they differ."""
@@ -40,7 +54,18 @@ def command(
     if not tolerance >= 0:
         raise ConfigError(f"--tolerance is {tolerance}; it must be 0 or more.")
     left, right = (
-        llamita.load(path, device="cpu", dtype="float32", override=override) for path in (a, b)
+        llamita.load(
+            path,
+            device="cpu",
+            dtype="float32",
+            override=override,
+            preset=named_preset,
+            tokenizer=named_tokenizer,
+        )
+        for path, named_preset, named_tokenizer in (
+            (a, preset, tokenizer),
+            (b, preset_b, tokenizer_b),
+        )
     )
     comparison = compare(left, right, tolerance)
     print(json_module.dumps(dataclasses.asdict(comparison)) if json else _table(comparison))

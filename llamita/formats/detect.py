@@ -8,11 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from llamita.errors import CheckpointError, ConfigError
+from llamita.formats.armgpt import read_armgpt
 from llamita.formats.checkpoint import Checkpoint
+from llamita.formats.hermes import PRESETS, find_preset, read_hermes
 from llamita.formats.huggingface import CONFIG, read_model_directory
+from llamita.formats.key_map import listing
+from llamita.formats.meta import is_meta_directory, read_meta
+from llamita.formats.meta_params import PARAMS
+from llamita.formats.sniff import GGUF, SAFETENSORS, TORCH, kind_of, refusal
+from llamita.formats.torch_checkpoint import TorchCheckpoint, layout_of, open_torch_checkpoint
 
 RECIPE, LATEST, BEST = "recipe.toml", "latest", "best"
-_HINT = "MODEL is a HuggingFace model directory (config.json and safetensors) or a training RUN."
+_HINT = (
+    "MODEL is a HuggingFace directory (config.json and safetensors), a training RUN, a Meta "
+    "folder, a GGUF file, or a .pt of Hermes or ArmGPT."
+)
 
 
 def load_checkpoint(
@@ -22,36 +32,31 @@ def load_checkpoint(
     preset: str | None = None,
     tokenizer: Path | None = None,
 ) -> Checkpoint:
-    """Read the model at `path`: a HuggingFace directory, or a training RUN's latest.
+    """Read the model at `path`, whatever it is; its tensors are read when they are needed.
 
     Args:
         overrides: `ModelConfig` fields or keys of the foreign config that win over the file's.
-        preset: the name of the shape, for a file that holds weights alone.
+        preset: the name of the shape, for a Hermes file that holds weights alone.
         tokenizer: the model's tokenizer, where it does not lie where it usually does.
 
     Raises:
         CheckpointError: there is no model, or it is damaged. ConfigError: its config cannot be.
     """
     if preset is not None:
-        raise ConfigError(
-            f"{path} says its shape itself; the preset {preset!r} is for a file of bare weights.",
-            hint="Leave --preset out; --override KEY=VALUE changes single settings.",
-        )
-    checkpoint = read_model_directory(find_model_directory(Path(path)), overrides)
+        find_preset(preset)
+    checkpoint = _read(find_model(Path(path)), overrides, preset)
     return checkpoint if tokenizer is None else replace(checkpoint, tokenizer=tokenizer)
 
 
-def find_model_directory(path: Path) -> Path:
-    """The HuggingFace directory that `path` means: itself, or the latest of a RUN.
+def find_model(path: Path) -> Path:
+    """What `path` means: itself, the latest of a RUN, or the one checkpoint file in a folder.
 
     Raises:
-        CheckpointError: it is neither; the message says what it is.
+        CheckpointError: it means no model; the message says what it is.
     """
     if not path.exists():
         raise CheckpointError(f"there is nothing at {path}.", hint=_HINT)
-    if not path.is_dir():
-        raise CheckpointError(f"{path} is a file, not a model.", hint=_HINT)
-    if (path / CONFIG).is_file():
+    if not path.is_dir() or (path / CONFIG).is_file() or is_meta_directory(path):
         return path
     if is_run(path):
         if (path / LATEST / CONFIG).is_file():
@@ -67,7 +72,7 @@ def find_model_directory(path: Path) -> Path:
         )
     if not any(path.iterdir()):
         raise CheckpointError(f"{path} is an empty folder.", hint=_HINT)
-    raise CheckpointError(f"{path} holds no model: it has no {CONFIG}.", hint=_HINT)
+    return _only_checkpoint(path)
 
 
 def is_run(path: Path) -> bool:
@@ -78,3 +83,92 @@ def is_run(path: Path) -> bool:
 def is_data(path: Path) -> bool:
     """Whether `path` is a DATA folder of token shards."""
     return (path / "manifest.json").is_file() and any(path.glob("train-*.bin"))
+
+
+def _only_checkpoint(directory: Path) -> Path:
+    """The one checkpoint file of a folder that is no model directory."""
+    if any(directory.glob("*.distcp")):
+        raise CheckpointError(
+            f"{directory} is a distributed checkpoint for resuming, not a model.",
+            hint="MODEL is the RUN that holds it.",
+        )
+    kinds = {
+        path: kind_of(path)
+        for path in sorted(directory.iterdir())
+        if path.is_file() and not path.name.startswith(".")
+    }
+    # Safetensors alone say no shape, so beside a whole checkpoint they are something else.
+    files = [path for path, kind in kinds.items() if kind in (GGUF, TORCH)]
+    files = files or [path for path, kind in kinds.items() if kind == SAFETENSORS]
+    if len(files) > 1:
+        raise CheckpointError(
+            f"{directory} has no {CONFIG} and holds {len(files)} checkpoint files: "
+            f"{listing([path.name for path in files])}.",
+            hint="Name one of them as MODEL.",
+        )
+    if not files:
+        missing = (
+            "it has no consolidated.00.pth"
+            if (directory / PARAMS).is_file()
+            else (f"it has no {CONFIG}")
+        )
+        raise CheckpointError(f"{directory} holds no model: {missing}.", hint=_HINT)
+    return files[0]
+
+
+def _read(path: Path, overrides: Mapping[str, Any] | None, preset: str | None) -> Checkpoint:
+    if path.is_dir():
+        _refuse_preset(path, preset)
+        is_hf = (path / CONFIG).is_file()
+        return read_model_directory(path, overrides) if is_hf else read_meta(path, overrides)
+    kind = kind_of(path)
+    if kind == TORCH:
+        return _read_torch(open_torch_checkpoint(path), overrides, preset)
+    _refuse_preset(path, preset)
+    if kind == GGUF:
+        from llamita.formats.gguf_read import read_gguf
+
+        return read_gguf(path, overrides)
+    if kind is None:
+        raise refusal(path)
+    raise _weights_alone(path, "safetensors weights")
+
+
+def _read_torch(
+    opened: TorchCheckpoint, overrides: Mapping[str, Any] | None, preset: str | None
+) -> Checkpoint:
+    path, layout = opened.path, layout_of(opened.tensors)
+    if layout == "hermes":
+        return read_hermes(opened, overrides, preset=preset)
+    _refuse_preset(path, preset)
+    if layout == "armgpt":
+        return read_armgpt(opened, overrides)
+    if layout == "meta":
+        raise CheckpointError(
+            f"{path} is a shard of a Meta folder.",
+            hint=f"MODEL is the folder, with {PARAMS} in it.",
+        )
+    if layout == "hf":
+        raise _weights_alone(path, "the weights of a HuggingFace model")
+    raise CheckpointError(
+        f"{path} holds tensors of no layout known here: {listing(list(opened.tensors))}.",
+        hint=_HINT,
+    )
+
+
+def _weights_alone(path: Path, what: str) -> CheckpointError:
+    """The error for weights that need a config which is elsewhere."""
+    if (path.parent / CONFIG).is_file():
+        hint = f"MODEL is the folder: {path.parent}"
+    else:
+        hint = f"Put them into a folder as model.safetensors or pytorch_model.bin, with {CONFIG}."
+    return CheckpointError(f"{path} is {what} alone, without a config.", hint=hint)
+
+
+def _refuse_preset(path: Path, preset: str | None) -> None:
+    if preset is not None:
+        raise ConfigError(
+            f"{path} says its shape itself; the preset {preset!r} is for a file of bare weights.",
+            hint=f"Leave --preset out ({', '.join(PRESETS)} are Hermes' shapes); "
+            "--override KEY=VALUE changes single settings.",
+        )

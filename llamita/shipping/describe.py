@@ -16,10 +16,19 @@ from llamita.training.metrics import METRICS_NAME, read_metrics
 from llamita.training.recipe_file import load_recipe
 
 
-def describe(path: Path, overrides: dict[str, Any]) -> dict[str, Any]:
+def describe(
+    path: Path,
+    overrides: dict[str, Any],
+    *,
+    preset: str | None = None,
+    tokenizer: Path | None = None,
+) -> dict[str, Any]:
     """What `path` holds. `config`, `parameters` and `tokenizer` are None where it has none.
 
     Besides: a model's `dtype` and `bytes`, a RUN's `run`, a DATA folder's `data`.
+
+    Args:
+        overrides, preset, tokenizer: as for `load_checkpoint`.
 
     Raises:
         LlamitaError: it is nothing that llamita knows, or damaged.
@@ -41,7 +50,7 @@ def describe(path: Path, overrides: dict[str, Any]) -> dict[str, Any]:
             "tokenizer": None,
             "run": state,
         }
-    checkpoint = load_checkpoint(path, overrides)
+    checkpoint = load_checkpoint(path, overrides, preset=preset, tokenizer=tokenizer)
     tensors = checkpoint.tensors.values()
     found = {
         "format": checkpoint.format if state is None else "run",

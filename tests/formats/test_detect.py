@@ -48,7 +48,7 @@ def test_a_run_without_a_model_yet_says_so(run: Path) -> None:
 
 def test_what_is_no_model_says_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    (tmp_path / "file.gguf").write_bytes(b"GGUF")
+    (tmp_path / "file.gguf").write_bytes(b"some bytes")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "manifest.json").write_text("{}")
     (tmp_path / "data" / "train-00000.bin").write_bytes(b"\0\0")
