@@ -163,7 +163,7 @@ def _report(
         "destination": str(place.path),
         **({} if place.file_name is None else {"file": place.file_name}),
         "target": target.name,
-        "quantization": conversion.quantization or "as it was",
+        "quantization": conversion.quantization,
         "parameters": sum(tensor.numel() for tensor in source.tensors.values()),
         "weights": weights,
         "files": files,

@@ -58,8 +58,9 @@ def write_reports(
 def table(report: dict[str, Any]) -> str:
     """The report for people."""
     gap, scale = report["max_logit_gap"], report["logit_scale"]
+    kept = report["quantization"] or "every number as it was"
     rows = [
-        ("written", f"{report['destination']} ({report['target']}, {report['quantization']})"),
+        ("written", f"{report['destination']} ({report['target']}, {kept})"),
         ("weights", f"{sum(w['bytes'] for w in report['weights'].values()):,} bytes"),
     ]
     if report["status"] != "unverified":

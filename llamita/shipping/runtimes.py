@@ -25,6 +25,8 @@ from llamita.tokenizer.base import Tokenizer
 
 RUNTIMES = {"hf": ("transformers", "transformers"), "gguf": ("llama.cpp", "xllamacpp")}
 """By target: the runtime's name, and the package that has it."""
+WORKER = ["-m", "llamita.shipping.runtime_worker"]
+"""Arguments of Python that run `runtime_worker`."""
 _SECONDS = 3600
 # Attention and matrix products of another program sum in another order.
 _LOGIT_TOLERANCE = 1e-4
@@ -101,7 +103,7 @@ def _ask(name: str, path: Path, probe: Probe, directory: Path) -> dict[str, Any]
     }
     try:
         process = subprocess.run(
-            [sys.executable, "-m", "llamita.shipping.runtime_worker"],
+            [sys.executable, *WORKER],
             input=json.dumps(request).encode(),
             capture_output=True,
             timeout=_SECONDS,
