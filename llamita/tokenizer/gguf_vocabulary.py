@@ -100,7 +100,7 @@ def _byte_level(vocabulary: Vocabulary, types: Sequence[int], path: Path) -> Tok
             "byte_fallback": False,
             "ignore_merges": known.ignore_merges,
             "vocab": ids,
-            "merges": _merges(vocabulary.merges, ids, path),
+            "merges": _checked_merges(vocabulary.merges, ids, path),
         },
     }
     files = _side_files(vocabulary, roles, bool(prefix), bool(suffix), path)
@@ -207,10 +207,9 @@ def _pre_tokenizer(name: str | None, path: Path) -> PreTokenizer:
     return known
 
 
-def _merges(merges: list[str] | None, ids: dict[str, int], path: Path) -> list[list[str]]:
+def _checked_merges(merges: list[str] | None, ids: dict[str, int], path: Path) -> list[str]:
     if merges is None:
         raise TokenizerError(f"{path} is damaged: its gpt2 tokenizer has no merges.")
-    pairs = []
     for merge in merges:
         left, _, right = merge.partition(" ")
         if left not in ids or right not in ids or left + right not in ids:
@@ -218,8 +217,7 @@ def _merges(merges: list[str] | None, ids: dict[str, int], path: Path) -> list[l
                 f"{path} is damaged: the merge {merge!r} names what is no token.",
                 hint="A merge is two tokens with a space between them, which join to a third.",
             )
-        pairs.append([left, right])
-    return pairs
+    return merges
 
 
 def _frame(
@@ -230,7 +228,9 @@ def _frame(
         return []
     token_id = (vocabulary.ids or {}).get(role, default)
     if token_id is None or token_id >= len(vocabulary.tokens):
-        raise TokenizerError(f"{path} is damaged: add_{role} is true, and it names no {role} token.")
+        raise TokenizerError(
+            f"{path} is damaged: add_{role} is true, and it names no {role} token."
+        )
     return [token_id]
 
 

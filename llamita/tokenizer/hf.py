@@ -68,9 +68,13 @@ class HFTokenizer(Tokenizer):
         self._never_from_text = set(self.special_tokens.values())
         if not falls_back:
             self._never_from_text.discard(self._unknown_id)
+        # The library drops what a table of characters lacks and has no token for.
+        drops = self.kind == "char" and not falls_back and self._unknown_id is None
+        self._only_these = frozenset(pipeline.vocabulary) if drops else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         check_unicode(texts)
+        self._check_characters(texts)
         if self._can_cut and any(len(text) > 2 * PART_CHARACTERS for text in texts):
             return [self._encode_in_parts(text) for text in texts]
         return self._encode_whole(texts)
@@ -109,6 +113,15 @@ class HFTokenizer(Tokenizer):
         if token_id in self._pipeline.plain_added_ids:
             return token.encode()
         return byte_level_bytes(token)
+
+    def _check_characters(self, texts: Sequence[str]) -> None:
+        if self._only_these is None:
+            return
+        for character in sorted(set().union(*texts) - self._only_these):
+            raise TokenizerError(
+                f"the tokenizer has no token for {character!r} (U+{ord(character):04X}).",
+                hint="It knows a fixed set of characters: take the others out of the text.",
+            )
 
     def _without_control(self, ids: list[int]) -> list[int]:
         """Spell out control tokens that the model itself matched as pieces of text.
@@ -179,7 +192,7 @@ class HFTokenizer(Tokenizer):
     @staticmethod
     def _build_backend(definition: dict[str, Any], path: Path) -> Backend:
         try:
-            backend = Backend.from_str(json.dumps(for_text(definition)))
+            backend = Backend.from_str(json.dumps(for_text(definition), ensure_ascii=False))
         except Exception as error:  # the library raises bare Exception
             raise TokenizerError(f"{path} is a damaged tokenizer.json: {error}.") from error
         backend.encode_special_tokens = True

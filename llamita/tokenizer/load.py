@@ -7,23 +7,34 @@ the same ids (in unigram models but for ties, which SentencePiece's 32-bit sums 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llamita.errors import TokenizerError
 from llamita.files import read_json
+from llamita.formats.vocabulary import Vocabulary
+from llamita.tokenizer.armgpt import is_armgpt, read_armgpt
 from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.beside import choose_tokenizer
 from llamita.tokenizer.files import (
     TOKENIZER_JSON,
     TOKENIZER_MODEL,
     has_tokenizer,
     read_side_files,
 )
+from llamita.tokenizer.gguf_vocabulary import from_vocabulary
 from llamita.tokenizer.hf import HFTokenizer
 from llamita.tokenizer.spm import SentencePieceTokenizer
+from llamita.tokenizer.tiktoken_ranks import is_tiktoken, read_tiktoken
+from llamita.tokenizer.vocab_merges import MERGES, VOCAB, read_vocab_and_merges
 
 if TYPE_CHECKING:
     from llamita.formats.checkpoint import Checkpoint
+
+__all__ = ["checkpoint_tokenizer", "find_tokenizer_beside", "load_tokenizer"]
+
+PARAMS = "params.json"
 
 
 def load_tokenizer(path: Path | str) -> Tokenizer:
@@ -40,12 +51,8 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
     for name in (TOKENIZER_JSON, TOKENIZER_MODEL):
         if (path / name).is_file():
             return _load_file(path / name, side_files, generation)
-    if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
-        raise TokenizerError(
-            f"{path} has a tokenizer in the old form vocab.json and merges.txt.",
-            hint="Load it once with transformers.AutoTokenizer and save it: that writes "
-            "tokenizer.json.",
-        )
+    if (path / VOCAB).is_file() and (path / MERGES).is_file():
+        return read_vocab_and_merges(path, side_files, generation)
     raise TokenizerError(
         f"there is no tokenizer in {path}.",
         hint=f"A directory with {TOKENIZER_JSON} or {TOKENIZER_MODEL} is needed.",
@@ -53,11 +60,51 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
 
 
 def checkpoint_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
-    """The tokenizer that belongs to a checkpoint, or None where it has none."""
-    source = checkpoint.tokenizer
-    if not isinstance(source, Path) or (source.is_dir() and not has_tokenizer(source)):
-        return None
-    return load_tokenizer(source)
+    """The tokenizer that belongs to a checkpoint, or None where it has none.
+
+    Where it brings no chat template, it gets that of the checkpoint's layout.
+
+    Raises:
+        TokenizerError: it is damaged, or has more ids than the model has embeddings.
+    """
+    source, size = checkpoint.tokenizer, checkpoint.config.vocab_size
+    if isinstance(source, Vocabulary):
+        tokenizer = from_vocabulary(source, checkpoint.path)
+    else:
+        if source == checkpoint.path.parent and checkpoint.path.is_file():
+            source = find_tokenizer_beside(checkpoint.path, size)
+        if source is None or (source.is_dir() and not has_tokenizer(source)):
+            return None
+        tokenizer = load_tokenizer(source)
+    if tokenizer.vocab_size > size:
+        where = checkpoint.path if isinstance(source, Vocabulary) else source
+        raise TokenizerError(
+            f"the tokenizer in {where} has {tokenizer.vocab_size:,} tokens; the model in "
+            f"{checkpoint.path} has {size:,} (vocab_size).",
+            hint="It belongs to another model. Give the right one with --tokenizer PATH.",
+        )
+    if tokenizer.chat_template is None and checkpoint.chat_format is not None:
+        try:
+            from llamita.tokenizer.chat import BUILT_IN  # type: ignore[import-not-found]
+        except ImportError:
+            return tokenizer
+        return tokenizer.with_chat_template(BUILT_IN[checkpoint.chat_format].template)
+    return tokenizer
+
+
+def find_tokenizer_beside(path: Path, vocab_size: int) -> Path | None:
+    """The tokenizer of a model that is the single file `path`, or None where there is none.
+
+    It is looked for in the file's folder, by content; of several the one counts that fits a model
+    of `vocab_size` tokens. Where that is what the whole folder is taken for, it is the folder, so
+    that the files beside the tokenizer count as well.
+
+    Raises:
+        TokenizerError: several fit, or none of several does; the message names them.
+    """
+    chosen = choose_tokenizer(path, vocab_size, load_tokenizer)
+    first = next((n for n in (TOKENIZER_JSON, TOKENIZER_MODEL) if (path.parent / n).is_file()), "")
+    return path.parent if chosen == path.parent / first else chosen
 
 
 def _load_file(path: Path, side_files: dict[str, bytes], generation: dict[str, Any]) -> Tokenizer:
@@ -76,18 +123,27 @@ def _load_file(path: Path, side_files: dict[str, bytes], generation: dict[str, A
             raise TokenizerError(
                 f"{path} is a damaged tokenizer.json: it is not UTF-8: {error}."
             ) from error
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise TokenizerError(f"cannot read {path} as JSON: {error}.") from error
+        if is_armgpt(content):
+            return read_armgpt(content, side_files, path)
         return HFTokenizer(text, side_files, generation=generation, path=path)
     if path.suffix == ".json":
         raise TokenizerError(f"{path} is a damaged tokenizer.json: it holds no JSON object.")
-    if _is_tiktoken(data):
-        raise TokenizerError(
-            f"{path} is a tiktoken file of token ranks (Llama 3), which llamita cannot read.",
-            hint="Use the tokenizer.json of the same model.",
-        )
+    if is_tiktoken(data):
+        scaled = _has_scaled_rope(path.parent / PARAMS)
+        return read_tiktoken(data, side_files, scaled=scaled, path=path)
     return SentencePieceTokenizer(data, side_files, path=path)
 
 
-def _is_tiktoken(data: bytes) -> bool:
-    """Whether the first line is a token in base64 and its rank."""
-    first = data[:200].split(b"\n", 1)[0].split()
-    return len(first) == 2 and first[1].isdigit() and first[0].isascii()
+def _has_scaled_rope(params: Path) -> bool:
+    """Whether Meta's params.json beside a tokenizer is of Llama 3.1 or later.
+
+    Then its control tokens have other names than those of 3.0; their ids are the same.
+    """
+    if not params.is_file():
+        return False
+    content = read_json(params, TokenizerError)
+    return isinstance(content, dict) and bool(content.get("use_scaled_rope"))

@@ -99,6 +99,16 @@ class SentencePieceTokenizer(Tokenizer):
             "tokenizer_config.json": config.encode(),
         }
 
+    @property
+    def model(self) -> bytes:
+        """The SentencePiece model."""
+        return self._model
+
+    @cached_property
+    def pieces(self) -> dict[str, int]:
+        """The ids of the model's pieces, without what was added beside it."""
+        return {piece.piece: index for index, piece in enumerate(self._proto.pieces)}
+
     def save(self, directory: Path) -> None:
         write_tokenizer_files(directory, self.files())
 

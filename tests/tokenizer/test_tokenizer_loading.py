@@ -84,10 +84,10 @@ def test_a_truncated_sentencepiece_model_names_its_path(write: Any, llama_model:
         b'{"model": {"type": "BPE", "vocab": []}, "decoder": {"type": "ByteLevel"}}',
         b'{"model": {"type": "BPE", "vocab": {"a": "x"}, "merges": []}, "decoder": {}}',
         b'{"model": {"type": "BPE"}, "added_tokens": [{}], "decoder": {"type": "ByteLevel"}}',
-        b'{"type": "char", "itos": {"0": "a"}}',
+        b'{"type": "char", "itos": {"1": "a"}}',
         b"\x89PNG\r\n\x1a\n",
         b"random text that is no tokenizer\n",
-        b"IQ== 0\nIg== 1\n",
+        b"IQ== 0\nIg== 1\n",  # ranks without all bytes
     ],
 )
 def test_other_content_is_refused_naming_the_path(write: Any, data: bytes) -> None:
