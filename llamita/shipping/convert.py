@@ -29,7 +29,7 @@ from llamita.shipping.place import (
 )
 from llamita.shipping.precision import check_range, stored_size
 from llamita.shipping.report import mark_name, read_reports, write_reports
-from llamita.shipping.targets import Plan, Target, parse_quantization
+from llamita.shipping.targets import Target, parse_quantization
 from llamita.shipping.verify_conversion import UNVERIFIED, Verification, verify_conversion
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.load import checkpoint_tokenizer
@@ -87,7 +87,11 @@ def convert(
     _check_vocabulary(source, tokenizer)
     plan = target.prepare(source, tokenizer, conversion.quantization)
     check_side_files(place, plan)
-    _check_disk(place, source, plan, conversion.quantization)
+    sizes = (
+        stored_size(tensor, conversion.quantization, target.name)
+        for tensor in source.tensors.values()
+    )
+    check_space(place, sum(sizes) + sum(map(len, plan.side_files.values())))
     check_range(source.tensors, conversion.quantization)
     earlier = {} if place.file_name is None else read_reports(place.folder)
     file_name = place.file_name or target.file_name
@@ -126,11 +130,6 @@ def _check_vocabulary(source: Checkpoint, tokenizer: Tokenizer | None) -> None:
             ": they do not belong together.",
             hint="Give the model's own with --tokenizer PATH, or leave it out with --no-tokenizer.",
         )
-
-
-def _check_disk(place: Place, source: Checkpoint, plan: Plan, quantization: str | None) -> None:
-    tensors = sum(stored_size(tensor, quantization) for tensor in source.tensors.values())
-    check_space(place, tensors + sum(map(len, plan.side_files.values())))
 
 
 def _files(directory: Path) -> list[str]:

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from llamita.errors import ConfigError
 from llamita.formats.stored import StoredTensor
+from llamita.quantization.kinds import KINDS
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 BLOCKS = ("q8_0", "q4_0", "q4_1")
 """Formats of blocks of 32 numbers with a scale of 16 bits; GGUF alone has them."""
 BLOCK_LENGTH = 32
-_BYTES_OF_A_BLOCK = {"q8_0": 34, "q4_0": 18, "q4_1": 20}
 # A block's scale is a float16: its largest number divided by what the largest code counts.
 _LARGEST_IN_BLOCKS = {"q8_0": 127 * 65504.0, "q4_0": 8 * 65504.0, "q4_1": 65504.0}
 _NUMBERS_AT_ONCE = 2**22
@@ -22,17 +22,19 @@ _NUMBERS_AT_ONCE = 2**22
 
 def block_kind(tensor: StoredTensor) -> str | None:
     """The block format a file holds `tensor` in, as `q4_0`; None for plain numbers."""
-    kind = tensor.kind.lower()
-    return kind if kind.startswith(("q", "iq")) else None
+    return None if tensor.blocks is None else tensor.kind.lower()
 
 
-def stored_size(tensor: StoredTensor, quantization: str | None) -> int:
-    """About how many bytes `tensor` takes when it is written."""
+def stored_size(tensor: StoredTensor, quantization: str | None, target: str) -> int:
+    """About how many bytes `tensor` takes when it is written, rather too many than too few."""
     if quantization in BLOCKS and len(tensor.shape) > 1:
+        kind = KINDS[quantization.upper()]
         if tensor.shape[-1] % BLOCK_LENGTH == 0:
-            return tensor.numel() // BLOCK_LENGTH * _BYTES_OF_A_BLOCK[quantization]
+            return tensor.numel() // tensor.shape[-1] * kind.row_bytes(tensor.shape[-1])
         return 2 * tensor.numel()
-    return tensor.numel() * (DTYPES.get(quantization or "") or tensor.dtype).itemsize
+    if quantization is None and target == "gguf" and tensor.blocks is not None:
+        return tensor.stored_bytes
+    return tensor.numel() * DTYPES.get(quantization or "", tensor.dtype).itemsize
 
 
 def check_range(tensors: Mapping[str, StoredTensor], quantization: str | None) -> None:

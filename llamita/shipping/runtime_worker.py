@@ -83,6 +83,7 @@ def run_llama_cpp(request: dict[str, Any]) -> dict[str, Any]:
                 "n_probs": TOP_TOKENS,
                 "temperature": 0.0,
                 "cache_prompt": True,
+                "ignore_eos": True,  # an end of text would come without its probabilities
             },
         )
         [position] = found["completion_probabilities"][:1]

@@ -101,11 +101,7 @@ def _prepare_meta(
     dtype = DTYPES.get(quantization or "")
 
     def write(directory: Path) -> None:
-        inner = directory / "checkpoint"  # a writer makes its folder itself
-        write_meta(checkpoint, inner, dtype)
-        for path in inner.iterdir():
-            path.replace(directory / path.name)
-        inner.rmdir()
+        write_meta(checkpoint, directory, dtype)
 
     if tokenizer is None:
         return Plan(write)

@@ -187,7 +187,10 @@ def _compare_models(
         tokenizer=own,
         messages=PROBE_CONVERSATION if chat is not None else None,
         chat=chat,
-        exact=all(tensor.kind == "float32" for tensor in result.tensors.values()),
+        exact=all(
+            tensor.dtype == torch.float32 and tensor.blocks is None
+            for tensor in result.tensors.values()
+        ),
     )
 
 

@@ -12,7 +12,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from llamita.formats.checkpoint import EMBEDDING, HEAD
 from llamita.formats.stored import StoredTensor
+from llamita.quantization.blocks import dequantize, quantize
 from llamita.shipping.precision import BLOCK_LENGTH, BLOCKS, DTYPES, block_kind
 
 _NUMBERS_AT_ONCE = 2**22
@@ -35,21 +37,24 @@ def expected_tensors(
     for name in sorted(source.keys() ^ written.keys()):
         differences.append(f"{name} is only in the {'source' if name in source else 'result'}.")
     expected, fallen = {}, []
+    head = HEAD if HEAD in source else EMBEDDING
     for name, tensor in source.items():
         if name not in written:
             continue
         found = written[name]
+        expected[name] = _as_stored(tensor, found)
+        if _is_stored_as_asked(tensor, found, quantization):
+            continue
         kind = block_kind(found)
-        if kind is not None:
-            expected[name] = replace(tensor, dtype=torch.float32, read=_requantized(tensor, kind))
+        if quantization in BLOCKS and tensor.shape[-1] % BLOCK_LENGTH and kind is None:
+            fallen.append((name, found))
+        elif quantization in ("q4_0", "q4_1") and name == head and kind == "q8_0":
+            notes.append(
+                f"{name} is stored as {found.kind}, finer than the rest: it makes the logits."
+            )
         else:
-            expected[name] = replace(tensor, dtype=found.dtype, read=_rounded(tensor, found.dtype))
-        if not _stored_as_asked(tensor, found, kind, quantization):
-            if quantization in BLOCKS and tensor.shape[-1] % BLOCK_LENGTH and kind is None:
-                fallen.append((name, found))
-            else:
-                asked = quantization or tensor.kind
-                differences.append(f"{name} is stored as {found.kind}, where {asked} was asked.")
+            asked = quantization or tensor.kind
+            differences.append(f"{name} is stored as {found.kind}, where {asked} was asked.")
     if fallen:
         name, found = fallen[0]
         more = f" and {len(fallen) - 1} more are" if len(fallen) > 1 else " is"
@@ -62,8 +67,9 @@ def expected_tensors(
 
 def is_lossless(source: StoredTensor, found: StoredTensor) -> bool:
     """Whether every number of `source` fits into `found` as it is."""
-    wide = torch.promote_types(source.dtype, found.dtype)
-    return block_kind(found) is None and wide == found.dtype
+    if block_kind(found) is not None:
+        return source.blocks is not None and block_kind(found) == block_kind(source)
+    return torch.promote_types(source.dtype, found.dtype) == found.dtype
 
 
 def compare_tensors(
@@ -89,28 +95,34 @@ def compare_tensors(
     return len(expected)
 
 
-def _stored_as_asked(
-    source: StoredTensor, found: StoredTensor, kind: str | None, quantization: str | None
+def _is_stored_as_asked(
+    source: StoredTensor, found: StoredTensor, quantization: str | None
 ) -> bool:
+    kind = block_kind(found)
     if quantization in BLOCKS and len(source.shape) > 1:
         return kind == quantization
-    if kind is not None:
-        return False
+    if quantization is None and kind is not None:
+        return kind == block_kind(source)
     dtype = DTYPES.get(quantization or "", source.dtype)
     # Wider loses nothing: GGUF keeps vectors in float32.
-    return found.dtype == dtype or (
-        len(source.shape) < 2 and torch.promote_types(found.dtype, dtype) == found.dtype
+    return kind is None and (
+        found.dtype == dtype
+        or (len(source.shape) < 2 and torch.promote_types(found.dtype, dtype) == found.dtype)
     )
 
 
-def _rounded(tensor: StoredTensor, dtype: torch.dtype) -> Callable[[], Tensor]:
-    return lambda: tensor.read().to(dtype)
+def _as_stored(tensor: StoredTensor, found: StoredTensor) -> StoredTensor:
+    """What `tensor` becomes in the form of `found`; blocks of the same form are taken over."""
+    kind = block_kind(found)
+    if kind is None:
+        return replace(tensor, dtype=found.dtype, read=lambda: tensor.read().to(found.dtype))
+    if tensor.blocks is not None and kind == block_kind(tensor):
+        return tensor
+    return replace(tensor, dtype=torch.float32, read=_requantized(tensor, kind))
 
 
 def _requantized(tensor: StoredTensor, kind: str) -> Callable[[], Tensor]:
     def read() -> Tensor:
-        from llamita.quantization.blocks import dequantize, quantize
-
         numbers = tensor.read().float()
         return dequantize(quantize(numbers, kind.upper()), kind.upper(), numbers.shape)
 
