@@ -83,7 +83,9 @@ def run_llama_cpp(request: dict[str, Any]) -> dict[str, Any]:
                 "n_probs": TOP_TOKENS,
                 "temperature": 0.0,
                 "cache_prompt": True,
-                "ignore_eos": True,  # an end of text would come without its probabilities
+                # Half a character or an end of text would come without probabilities, which are
+                # those before any bias.
+                "logit_bias": [[request["plain_token"], 1e4]],
             },
         )
         [position] = found["completion_probabilities"][:1]

@@ -100,6 +100,7 @@ def _ask(name: str, path: Path, probe: Probe, directory: Path) -> dict[str, Any]
         "logits": str(directory / "logits.npy"),
         "answer": str(answer),
         "threads": torch.get_num_threads(),
+        "plain_token": _plain_token(probe.tokenizer),
     }
     try:
         process = subprocess.run(
@@ -118,6 +119,14 @@ def _ask(name: str, path: Path, probe: Probe, directory: Path) -> dict[str, Any]
             content["error"] += _reason(process.stderr, only_errors=True)
         return content
     return {"error": f"it ended with code {process.returncode}.{_reason(process.stderr)}"}
+
+
+def _plain_token(tokenizer: Tokenizer | None) -> int:
+    """A token that is text by itself."""
+    if tokenizer is None:
+        return 0
+    tokens = ((i, tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size))
+    return next((i for i, text in tokens if text.isalnum() and text.isascii()), 0)
 
 
 def _reason(stderr: bytes, only_errors: bool = False) -> str:
