@@ -94,6 +94,7 @@ def read_armgpt(
         match_tensors(config, natives, opened.path, "its config"),
         opened.path,
         format="armgpt",
+        tokenizer=opened.path.parent,
         chat_format="armgpt",
     )
 

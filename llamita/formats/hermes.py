@@ -133,6 +133,7 @@ def read_hermes(
         match_tensors(config, tensors, opened.path, described_by),
         opened.path,
         format="hermes",
+        tokenizer=opened.path.parent,
         chat_format="chatml-tools",
     )
 
