@@ -1,7 +1,8 @@
 """The patterns that split text before byte-level BPE, by the names that llama.cpp gives them.
 
 GGUF names its pattern in `tokenizer.ggml.pre`; a tokenizer.json spells it out. The table serves
-both ways. A name stands here when the tokenizer.json that it gives has the token ids of llama.cpp.
+both ways. A name stands here when the tokenizer.json that it gives has the token ids of llama.cpp
+(but for the long s, U+017F, behind an apostrophe, which llama.cpp does not fold to an s).
 Source: `src/llama-vocab.cpp` of llama.cpp.
 """
 
@@ -39,10 +40,13 @@ class PreTokenizer:
 
 
 KNOWN = (
-    PreTokenizer((QWEN2,), ("qwen2", "stablelm2", "deepseek-r1-qwen", "hunyuan", "megrez")),
+    PreTokenizer(
+        (QWEN2,),
+        ("qwen2", "stablelm2", "deepseek-r1-qwen", "hunyuan", "megrez", "solar-open", "kormo"),
+    ),
     PreTokenizer(
         (LLAMA3,),
-        ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"),
+        ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"),
         ignore_merges=True,
         add_bos=True,
     ),
@@ -54,9 +58,6 @@ KNOWN = (
     ),
     PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", GPT2, THREE_DIGITS), ("falcon",)),
     PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", THREE_DIGITS), ("default",)),
-    PreTokenizer(
-        ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", DIGIT), ("deepseek-coder",)
-    ),
 )
 BY_NAME = {name: known for known in KNOWN for name in known.names}
 

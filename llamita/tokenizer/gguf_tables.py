@@ -237,6 +237,8 @@ def _padded(tables: Vocabulary, vocab_size: int | None) -> Vocabulary:
         scores = scores + [_UNUSED_SCORE] * (vocab_size - size)
     if len(set(tokens)) < len(tokens):
         raise _refusal("two of its tokens have the same text, which llama.cpp does not allow")
+    if any("\0" in token for token in tokens):
+        raise _refusal("a token holds the character U+0000, and llama.cpp reads texts up to it")
     return replace(tables, tokens=tokens, types=types, scores=scores)
 
 
