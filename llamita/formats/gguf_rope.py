@@ -30,7 +30,11 @@ _NEUTRAL = {
     "rope.scaling.yarn_attn_factor": 1.0,
     "rope.scaling.yarn_ext_factor": 1.0,
     "rope.scaling.yarn_log_multiplier": 0.0,
+    "rope.scaling.yarn_beta_fast": 32.0,
+    "rope.scaling.yarn_beta_slow": 1.0,
 }
+"""llama.cpp reads most of these for other architectures only: here it computes these values."""
+
 _BETAS = {"beta_fast": 32.0, "beta_slow": 1.0}
 _CLOSE = 2e-6
 """Relative: a few roundings of float32."""
@@ -46,7 +50,7 @@ def scaling_of_keys(keys: Mapping[str, Any], source: str) -> dict[str, Any] | No
     kind = keys.get("rope.scaling.type", "linear")
     factor = keys.get("rope.scaling.factor") or keys.get("rope.scale_linear") or 1.0
     for key, neutral in _NEUTRAL.items():
-        if keys.get(key, neutral) != neutral and kind == "yarn":
+        if keys.get(key, neutral) != neutral:
             _refuse(key, keys[key], source, f"only {neutral:g} is computed here")
     if kind == "none" or (kind == "linear" and factor == 1.0):
         return None
@@ -58,9 +62,6 @@ def scaling_of_keys(keys: Mapping[str, Any], source: str) -> dict[str, Any] | No
     original = keys.get("rope.scaling.original_context_length")
     if original:
         scaling["original_max_position_embeddings"] = original
-    for name in _BETAS:
-        if f"rope.scaling.yarn_{name}" in keys:
-            scaling[name] = keys[f"rope.scaling.yarn_{name}"]
     return scaling
 
 
@@ -73,9 +74,6 @@ def keys_of_scaling(config: ModelConfig) -> dict[str, Any]:
     if config.rope_type == "yarn":
         original = scaling.get("original_max_position_embeddings", config.max_position_embeddings)
         keys["rope.scaling.original_context_length"] = int(original)
-        for name in _BETAS:
-            if name in scaling:
-                keys[f"rope.scaling.yarn_{name}"] = float(scaling[name])
     return keys
 
 
@@ -101,6 +99,10 @@ def check_scaling(config: ModelConfig, has_frequency_factors: bool, architecture
     if attention is None and "mscale" in scaling and "mscale_all_dim" in scaling:
         reason = "llama.cpp computes the magnitude from the factor alone"
         refuse_for("GGUF", "rope_scaling.mscale", scaling["mscale"], reason)
+    for name, usual in _BETAS.items():
+        if scaling.get(name, usual) != usual:
+            reason = f"llama.cpp computes {usual:g}"
+            refuse_for("GGUF", f"rope_scaling.{name}", scaling[name], reason)
     if scaling.get("truncate", True) is not True:
         refuse_for("GGUF", "rope_scaling.truncate", False, "llama.cpp always truncates")
     original = scaling.get("original_max_position_embeddings", 0)

@@ -83,7 +83,7 @@ def read_vocabulary(metadata: Mapping[str, Value], path: Path) -> Vocabulary | N
         _refuse(path, _GGML + "merges", "it must be a list of texts")
     names = metadata.get(_TEMPLATES, [])
     named = {
-        key.removeprefix(f"{_TEMPLATE}."): _text(metadata, key, path)
+        key.removeprefix(f"{_TEMPLATE}."): _text(metadata, key, path) or ""
         for key in metadata
         if key.startswith(f"{_TEMPLATE}.")
     }

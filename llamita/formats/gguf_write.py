@@ -98,7 +98,7 @@ def write_gguf(
         handle.write(encode_header(entries, plan))
         for planned in plan:
             content = _encode(tensors[planned.name], planned)
-            handle.write(memoryview(content.numpy()).cast("B"))
+            handle.write(content.numpy().data)
             handle.write(padding(planned.size))
             del content
     return notes
