@@ -17,16 +17,15 @@ from llamita.formats.vocabulary import (
     Vocabulary,
 )
 from llamita.tokenizer.base import Tokenizer
-from llamita.tokenizer.chat_files import DEFAULT
 from llamita.tokenizer.definition import flatten, is_control
 from llamita.tokenizer.gguf_pre import KNOWN, find_pre_tokenizer
+from llamita.tokenizer.gguf_roles import refusal, with_roles
 from llamita.tokenizer.hf import HFTokenizer
 from llamita.tokenizer.proto import table_text
 from llamita.tokenizer.scored_pieces import merge_scores, pieces_behind, space_prefix
 from llamita.tokenizer.spm import SentencePieceTokenizer
 from llamita.tokenizer.surface import BYTE_TOKENS, SPACE_MARK
 
-TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eot|>")
 _UNUSED_SCORE = -1e4
 
 
@@ -56,7 +55,7 @@ def to_vocabulary(tokenizer: Tokenizer, vocab_size: int | None = None) -> Vocabu
     if isinstance(tokenizer, SentencePieceTokenizer):
         tables = _pieces(tokenizer, tokenizer._proto)
     elif not isinstance(tokenizer, HFTokenizer):
-        raise _refusal(f"it is a {type(tokenizer).__name__}")
+        raise refusal(f"it is a {type(tokenizer).__name__}")
     elif tokenizer.kind == "bpe":
         tables = _byte_level(tokenizer)
     elif tokenizer.kind == "char":
@@ -64,16 +63,16 @@ def to_vocabulary(tokenizer: Tokenizer, vocab_size: int | None = None) -> Vocabu
     else:
         proto = pieces_behind(tokenizer)
         tables = _merged(tokenizer) if proto is None else _pieces(tokenizer, proto)
-    return _with_roles(_padded(tables, vocab_size), tokenizer)
+    return with_roles(_padded(tables, vocab_size), tokenizer)
 
 
 def _byte_level(tokenizer: HFTokenizer) -> Vocabulary:
     definition = tokenizer._definition()
     model = definition["model"]
-    _check_normalizer(definition, allowed=0)
+    _check_normalizer(definition)
     known = find_pre_tokenizer(definition)
     if known is None:
-        raise _refusal(
+        raise refusal(
             "it splits text in a way llama.cpp has no name for (the pre_tokenizer of its "
             "tokenizer.json, with ignore_merges)",
             hint="llama.cpp knows the patterns of "
@@ -82,7 +81,7 @@ def _byte_level(tokenizer: HFTokenizer) -> Vocabulary:
         )
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(option):
-            raise _refusal(f"its tokenizer.json sets {option} to {model[option]!r}")
+            raise refusal(f"its tokenizer.json sets {option} to {model[option]!r}")
     merges = [
         merge if isinstance(merge, str) else " ".join(merge) for merge in model.get("merges") or []
     ]
@@ -95,15 +94,15 @@ def _pieces(tokenizer: Tokenizer, proto: Any) -> Vocabulary:
     normalizer, trainer = proto.normalizer_spec, proto.trainer_spec
     if normalizer.precompiled_charsmap or normalizer.remove_extra_whitespaces:
         what = "drops repeated spaces" if not normalizer.precompiled_charsmap else "changes text"
-        raise _refusal(
+        raise refusal(
             f"its normalizer ({normalizer.name or 'SentencePiece'}) {what}",
             hint="If your texts are normalized already, save it as a HuggingFace directory, take "
             "these steps out of the normalizer in its tokenizer.json, and use that.",
         )
     if trainer.treat_whitespace_as_suffix or not normalizer.escape_whitespaces:
-        raise _refusal("it treats spaces in a way that GGUF has no field for")
+        raise refusal("it treats spaces in a way that GGUF has no field for")
     if trainer.model_type == 3:
-        raise _refusal("it is a SentencePiece word model")
+        raise refusal("it is a SentencePiece word model")
     special = set(tokenizer.special_tokens.values())
     tokens, scores, types = [], [], []
     for token_id, piece in enumerate(proto.pieces):
@@ -112,7 +111,7 @@ def _pieces(tokenizer: Tokenizer, proto: Any) -> Vocabulary:
         tokens.append(table_text(piece.piece, types[-1]))
         scores.append(piece.score)
     if USER_DEFINED in types and normalizer.add_dummy_prefix:
-        raise _refusal(
+        raise refusal(
             "it has user-defined text symbols and puts a space in front of texts, which llama.cpp "
             "would also put behind such symbols"
         )
@@ -137,7 +136,7 @@ def _merged(tokenizer: HFTokenizer) -> Vocabulary:
     definition = tokenizer._definition()
     add_space_prefix = space_prefix(definition)
     if add_space_prefix is None:
-        raise _refusal(
+        raise refusal(
             "its tokenizer.json changes or splits text in a way that GGUF has no field for",
             hint="Where a tokenizer.model lies beside it, give that with --tokenizer PATH.",
         )
@@ -149,11 +148,11 @@ def _merged(tokenizer: HFTokenizer) -> Vocabulary:
     if tokenizer._unknown_id is not None:
         types[tokenizer._unknown_id] = UNKNOWN
     if USER_DEFINED in types:
-        raise _refusal("tokens that are text were added to it, and llama.cpp splits at them")
+        raise refusal("tokens that are text were added to it, and llama.cpp splits at them")
     text = [token for token, kind in zip(tokens, types, strict=True) if kind == NORMAL]
     ranked = merge_scores(text, definition["model"].get("merges") or [])
     if ranked is None:
-        raise _refusal("its merges are in no order that scores of tokens could give")
+        raise refusal("its merges are in no order that scores of tokens could give")
     scores = [ranked.get(token, _UNUSED_SCORE) for token in tokens]
     return Vocabulary(
         "llama",
@@ -168,13 +167,13 @@ def _merged(tokenizer: HFTokenizer) -> Vocabulary:
 def _characters(tokenizer: HFTokenizer) -> Vocabulary:
     """Characters and bytes: a SentencePiece BPE in which no two pieces join to a third."""
     definition = tokenizer._definition()
-    _check_normalizer(definition, allowed=0)
+    _check_normalizer(definition)
     vocabulary = tokenizer._pipeline.vocabulary
     _check_bytes(vocabulary)
     if definition.get("pre_tokenizer") is not None:
-        raise _refusal("its tokenizer.json splits text in a way that GGUF has no field for")
+        raise refusal("its tokenizer.json splits text in a way that GGUF has no field for")
     if " " not in vocabulary or SPACE_MARK in vocabulary:
-        raise _refusal(
+        raise refusal(
             f"GGUF writes a space as the character {SPACE_MARK!r}, and it has "
             f"{'that one as well' if SPACE_MARK in vocabulary else 'no token for the space'}"
         )
@@ -205,7 +204,7 @@ def _listed(
     for token in plain.values():
         for option in ("lstrip", "rstrip", "single_word"):
             if token.get(option):
-                raise _refusal(f"its token {token['content']!r} has {option}")
+                raise refusal(f"its token {token['content']!r} has {option}")
     special = set(tokenizer.special_tokens.values())
     tokens, types = [], []
     for token_id in range(tokenizer.vocab_size):
@@ -236,73 +235,24 @@ def _padded(tables: Vocabulary, vocab_size: int | None) -> Vocabulary:
     if scores is not None:
         scores = scores + [_UNUSED_SCORE] * (vocab_size - size)
     if len(set(tokens)) < len(tokens):
-        raise _refusal("two of its tokens have the same text, which llama.cpp does not allow")
+        raise refusal("two of its tokens have the same text, which llama.cpp does not allow")
     if any("\0" in token for token in tokens):
-        raise _refusal("a token holds the character U+0000, and llama.cpp reads texts up to it")
+        raise refusal("a token holds the character U+0000, and llama.cpp reads texts up to it")
     return replace(tables, tokens=tokens, types=types, scores=scores)
-
-
-def _with_roles(tables: Vocabulary, tokenizer: Tokenizer) -> Vocabulary:
-    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    for place, framed, role in (
-        ("in front of", tokenizer.bos_prefix, bos),
-        ("behind", tokenizer.eos_suffix, eos),
-    ):
-        if framed not in ([], [role]):
-            raise _refusal(f"it puts the ids {framed} {place} texts, and GGUF allows for one")
-    eot = _turn_end(tokenizer)
-    if eos is None and (eos := bos if eot is None else eot) is None:
-        # Without one, llama.cpp takes some fixed id for it and stops there.
-        raise _refusal(
-            "it has no end-of-sequence token", "Name one as eos_token in its tokenizer_config.json."
-        )
-    unknown = (tables.types or []).index(UNKNOWN) if UNKNOWN in (tables.types or []) else None
-    ids = {
-        "bos": bos,
-        "eos": eos,
-        "unk": unknown,
-        "pad": tokenizer.pad_token_id,
-        "eot": eot,
-        "eom": tokenizer.special_tokens.get("<|eom_id|>"),
-    }
-    templates = dict(tokenizer.chat_templates)
-    return replace(
-        tables,
-        ids={role: token_id for role, token_id in ids.items() if token_id is not None},
-        add_bos=bool(tokenizer.bos_prefix),
-        add_eos=bool(tokenizer.eos_suffix),
-        chat_template=templates.pop(DEFAULT, None),
-        chat_templates=templates or None,
-    )
-
-
-def _turn_end(tokenizer: Tokenizer) -> int | None:
-    """The control token that ends a turn: one that the chat template writes, if it has one."""
-    names = [name for name in TURN_ENDS if name in tokenizer.special_tokens]
-    template = tokenizer.chat_template or ""
-    names.sort(key=lambda name: name not in template)
-    return tokenizer.special_tokens[names[0]] if names else None
 
 
 def _check_bytes(tokens: Iterable[str]) -> None:
     missing = set(BYTE_TOKENS).difference(tokens)
     if missing:
-        raise _refusal(f"{len(missing)} of the 256 bytes have no token, and llama.cpp needs them")
+        raise refusal(f"{len(missing)} of the 256 bytes have no token, and llama.cpp needs them")
 
 
-def _check_normalizer(definition: dict[str, Any], allowed: int) -> None:
+def _check_normalizer(definition: dict[str, Any]) -> None:
     steps = list(flatten(definition.get("normalizer"), "normalizers"))
-    if len(steps) > allowed:
-        raise _refusal(
+    if steps:
+        raise refusal(
             f"its normalizer ({', '.join(step['type'] for step in steps)}) changes text, "
             "and llama.cpp has none",
             hint="If your texts are normalized already, set the normalizer in its tokenizer.json "
             "to null.",
         )
-
-
-def _refusal(reason: str, hint: str | None = None) -> TokenizerError:
-    return TokenizerError(
-        f"the tokenizer cannot be written as GGUF: {reason}.",
-        hint=hint or "Convert to hf, whose tokenizer.json can hold it.",
-    )

@@ -55,6 +55,11 @@ def build_bpe_model(
     return model
 
 
+def parse_model(model: bytes) -> Any:
+    """The message behind the bytes of a model that is known to be one."""
+    return sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
+
+
 def piece_text(token: str, token_type: int) -> str:
     """A token of a GGUF table as SentencePiece writes it: user-defined ones hold plain spaces."""
     return token.replace(" ", SPACE_MARK) if token_type == USER_DEFINED else token

@@ -26,6 +26,7 @@ from llamita.tokenizer.surface import BYTE_CHARACTERS
 
 CONTROL_TOKENS = 256
 BEGIN, END, PAD = "<|begin_of_text|>", "<|end_of_text|>", "<|finetune_right_pad_id|>"
+RESERVED = "<|reserved_special_token_"
 _OTHER_VOCABULARIES = {
     50256: "GPT-2",
     100256: "cl100k (GPT-4)",
@@ -37,7 +38,7 @@ _OTHER_VOCABULARIES = {
 
 def control_names(scaled: bool) -> list[str]:
     """The 256 control tokens in the order of their ids: of Llama 3.0, or `scaled`, of 3.1 on."""
-    reserved = [f"<|reserved_special_token_{number}|>" for number in range(CONTROL_TOKENS)]
+    reserved = [f"{RESERVED}{number}|>" for number in range(CONTROL_TOKENS)]
     if scaled:
         third = [PAD, "<|step_id|>"]
         rest = ["<|eom_id|>", "<|eot_id|>", "<|python_tag|>", "<|image|>", *reserved[2:]]
