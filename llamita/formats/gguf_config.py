@@ -116,10 +116,11 @@ def read_gguf_config(
     """
     overrides = dict(overrides or {})
     prefix = f"{architecture.name}."
+    _refuse_other_functions(header, prefix, overrides)
     raw = {
         key: value.tolist()[:_LONGEST_SHOWN] if isinstance(value, np.ndarray) else value
         for key, value in header.metadata.items()
-        if key.startswith(prefix) and not _is_neutral(key.removeprefix(prefix), value)
+        if key.startswith(prefix) and key.removeprefix(prefix) not in _NEUTRAL
     }
     fields, own = read_fields(
         raw,
@@ -204,8 +205,16 @@ def config_entries(config: ModelConfig) -> dict[str, Any]:
     return {prefix + key: value for key, value in entries.items()}
 
 
-def _is_neutral(key: str, value: Any) -> bool:
-    return not isinstance(value, np.ndarray) and value in _NEUTRAL.get(key, ())
+def _refuse_other_functions(header: GGUFHeader, prefix: str, overrides: dict[str, Any]) -> None:
+    """Refuse keys whose value is not the neutral one; overrides of them are used up."""
+    for name, neutral in _NEUTRAL.items():
+        key = prefix + name
+        value = overrides.pop(key) if key in overrides else header.metadata.get(key)
+        if value is not None and (isinstance(value, np.ndarray) or value not in neutral):
+            raise CheckpointError(
+                f"{header.path} has {key} = {value!r}; only {neutral[0]!r} is computed here.",
+                hint=f"If it does not matter, drop it with --override {key}=null.",
+            )
 
 
 def _fields_of_tensors(header: GGUFHeader) -> dict[str, Any]:

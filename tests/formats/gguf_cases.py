@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,14 @@ import torch
 
 from llamita.config import ModelConfig
 from llamita.formats.checkpoint import HEAD, Checkpoint
+from llamita.formats.gguf_encode import PlannedTensor, encode_header, padding
+from llamita.formats.gguf_header import read_gguf_header
+from llamita.formats.gguf_write import write_gguf
 from llamita.formats.stored import StoredTensor
 from llamita.formats.vocabulary import CONTROL, NORMAL, Vocabulary
 from llamita.model.transformer import Transformer
+from llamita.quantization.blocks import dequantize
+from llamita.quantization.kinds import KINDS
 
 VOCABULARY = Vocabulary(
     model="gpt2",
@@ -91,3 +97,29 @@ def some_ids(count: int) -> list[int]:
     """Ordinary tokens of the vocabulary."""
     generator = torch.Generator().manual_seed(1)
     return torch.randint(0, 256, (count,), generator=generator).tolist()
+
+
+def patched_file(
+    path: Path,
+    keys: Mapping[str, Any] | None = None,
+    tensors: Mapping[str, torch.Tensor | None] | None = None,
+    **changes: Any,
+) -> Path:
+    """A random model's file with some metadata and tensors set, or gone where they are None."""
+    write_gguf(random_checkpoint(**changes), VOCABULARY, path, "f32")
+    header = read_gguf_header(path)
+    entries = {**header.metadata, **(keys or {})}
+    entries = {key: value for key, value in entries.items() if value is not None}
+    numbers: dict[str, torch.Tensor | None] = {
+        name: dequantize(header.bytes_of(info), info.kind.name, info.shape)
+        for name, info in header.tensors.items()
+    }
+    numbers |= tensors or {}
+    kept = {name: tensor for name, tensor in numbers.items() if tensor is not None}
+    plan = [PlannedTensor(name, tensor.shape, KINDS["F32"]) for name, tensor in kept.items()]
+    content = encode_header(entries, plan)
+    for tensor in kept.values():
+        data = tensor.float().contiguous().numpy().tobytes()
+        content += data + padding(len(data))
+    path.write_bytes(content)
+    return path

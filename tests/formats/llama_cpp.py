@@ -51,5 +51,6 @@ class LlamaCpp:
                 "ignore_eos": True,
             }
         )
-        assert "choices" in answer and answer["choices"][0]["logprobs"], answer
+        assert answer.get("choices"), answer
+        assert answer["choices"][0]["logprobs"], answer
         return answer
