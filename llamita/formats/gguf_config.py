@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file and the `ModelConfig` it describes, by one table for both ways.
+"""The metadata of a GGUF file, read into a `ModelConfig`.
 
 Every `<architecture>.*` key is honoured, harmless, neutral, or refused by name with its value.
 """
@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 
 from llamita.config import ModelConfig
-from llamita.errors import CheckpointError, ConfigError
-from llamita.formats.foreign_config import read_fields, refuse_for
+from llamita.errors import CheckpointError
+from llamita.formats.foreign_config import read_fields
 from llamita.formats.gguf_header import GGUFHeader
 from llamita.formats.gguf_rope import (
     SCALING_KEYS,
-    check_scaling,
-    keys_of_scaling,
     scaling_of_factors,
     scaling_of_keys,
 )
@@ -25,15 +23,12 @@ from llamita.formats.gguf_tensors import (
     ARCHITECTURES,
     EMBEDDING,
     FREQUENCY_FACTORS,
-    LLAMA,
     OUTPUT,
-    QWEN2,
-    QWEN3,
     Architecture,
 )
 from llamita.quantization.blocks import dequantize
 
-_FIELDS = {
+FIELDS = {
     "num_hidden_layers": "block_count",
     "max_position_embeddings": "context_length",
     "hidden_size": "embedding_length",
@@ -45,12 +40,11 @@ _FIELDS = {
 }
 """`ModelConfig` fields and the keys that hold them as they are."""
 
-_FLOATS = ("rms_norm_eps", "rope_theta")
 _OPTIONAL = ("num_key_value_heads", "rope_theta")
 """Left out they are what llama.cpp takes them for: as many as query heads, and 10000."""
 
-_HEAD_SIZES = ("attention.key_length", "attention.value_length", "rope.dimension_count")
-_OWN = ("vocab_size", "attention.sliding_window", *_HEAD_SIZES, *SCALING_KEYS)
+HEAD_SIZES = ("attention.key_length", "attention.value_length", "rope.dimension_count")
+_OWN = ("vocab_size", "attention.sliding_window", *HEAD_SIZES, *SCALING_KEYS)
 _HARMLESS = ("rope.scaling.finetuned", "expert_used_count", "pooling_type")
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "expert_count": (0,),
@@ -126,14 +120,14 @@ def read_gguf_config(
         raw,
         overrides,
         header.path,
-        names={prefix + key: field for field, key in _FIELDS.items()},
+        names={prefix + key: field for field, key in FIELDS.items()},
         own=[prefix + key for key in _OWN],
         harmless=[prefix + key for key in _HARMLESS],
     )
     keys = {key.removeprefix(prefix): value for key, value in own.items()}
     missing = [
         prefix + key
-        for field, key in _FIELDS.items()
+        for field, key in FIELDS.items()
         if field not in fields and field not in _OPTIONAL
     ]
     if missing:
@@ -153,56 +147,6 @@ def read_gguf_config(
     if "rope_scaling" not in overrides:
         described["rope_scaling"] = _rope_scaling(keys, described, header, architecture)
     return ModelConfig(**described)
-
-
-def architecture_for(config: ModelConfig) -> Architecture:
-    """The architecture that a model is written as: the plainest that can hold it.
-
-    Raises:
-        ConfigError: llama.cpp has none for its biases and norms.
-    """
-    if config.use_qk_norm:
-        for field in ("attention_bias", "attention_output_bias", "mlp_bias"):
-            if getattr(config, field):
-                refuse_for("GGUF", field, True, "a model with use_qk_norm is Qwen3's, without bias")
-        return QWEN3
-    plain = config.num_attention_heads * config.head_dim == config.hidden_size
-    only_qkv = not config.attention_output_bias and not config.mlp_bias
-    if config.attention_bias and only_qkv and plain and config.rope_type != "llama3":
-        return QWEN2
-    return LLAMA
-
-
-def check_config(config: ModelConfig) -> None:
-    """Refuse what GGUF cannot say or llama.cpp would not compute.
-
-    Raises:
-        ConfigError: it names the field and its value.
-    """
-    architecture = architecture_for(config)
-    window = config.sliding_window
-    if window is not None and window < config.max_position_embeddings:
-        reason = f"llama.cpp's architecture {architecture.name} attends to everything"
-        refuse_for("GGUF", "sliding_window", window, reason)
-    check_scaling(config, architecture.has_frequency_factors, architecture.name)
-    if len(config.eos_token_ids) > 3:
-        raise ConfigError(
-            f"eos_token_id is {list(config.eos_token_ids)}; GGUF names three tokens that end a "
-            "turn at most (eos, eot, eom).",
-            hint="Leave out those that never end one: --override eos_token_id='[…]'.",
-        )
-
-
-def config_entries(config: ModelConfig) -> dict[str, Any]:
-    """The `<architecture>.*` keys of a model; numbers that must be float32 are Python floats."""
-    prefix = f"{architecture_for(config).name}."
-    entries: dict[str, Any] = {"vocab_size": config.vocab_size}
-    for field, key in _FIELDS.items():
-        value = getattr(config, field)
-        entries[key] = float(value) if field in _FLOATS else value
-    entries.update(dict.fromkeys(_HEAD_SIZES, config.head_dim))
-    entries.update(keys_of_scaling(config))
-    return {prefix + key: value for key, value in entries.items()}
 
 
 def _refuse_other_functions(header: GGUFHeader, prefix: str, overrides: dict[str, Any]) -> None:
@@ -256,7 +200,7 @@ def _head_dim(
     if type(hidden) is not int or type(heads) is not int or heads < 1:
         return {}  # the config refuses it by its name
     size = keys.get("attention.key_length", hidden // heads)
-    for key in _HEAD_SIZES:
+    for key in HEAD_SIZES:
         value = keys.get(key, size)
         if value != size:
             raise CheckpointError(

@@ -17,7 +17,7 @@ import torch
 from llamita.config import ModelConfig
 from llamita.errors import ConfigError
 from llamita.formats.checkpoint import Checkpoint
-from llamita.formats.gguf_config import architecture_for, check_config, config_entries
+from llamita.formats.gguf_config_write import architecture_for, check_config, config_entries
 from llamita.formats.gguf_encode import PlannedTensor, encode_header, padding
 from llamita.formats.gguf_rope import frequency_factors
 from llamita.formats.gguf_tensors import EMBEDDING, FREQUENCY_FACTORS, OUTPUT

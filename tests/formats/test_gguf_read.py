@@ -106,7 +106,7 @@ def test_overrides_win_over_fields_and_keys(tmp_path: Path) -> None:
     read = read_gguf(path, overrides).config
     assert read == config(sliding_window=16, rope_theta=5e5, eos_token_id=3)
     with pytest.raises(ConfigError, match="there is no setting 'rope_tetha'"):
-        read_gguf(path, {"rope_tetha": 1})
+        read_gguf(path, {**overrides, "rope_tetha": 1})
 
 
 def test_a_wrong_key_of_the_tokenizer_can_be_dropped(tmp_path: Path) -> None:
