@@ -6,6 +6,10 @@ and exits with its `exit_code`. A plain Python exception is a fault of llamita i
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
 LONGEST_MESSAGE = 2000
 """Characters; what is left out of a longer one is its middle."""
 
@@ -23,6 +27,22 @@ class LlamitaError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+@contextlib.contextmanager
+def naming(source: Path) -> Iterator[None]:
+    """Errors from within say which file they are about: one that does not gets `source` in front.
+
+    A failing system call, such as of a folder that may not be read, is an error of that kind too.
+    """
+    try:
+        yield
+    except LlamitaError as error:
+        if source.name in error.message:
+            raise
+        raise type(error)(f"{source}: {error.message}", hint=error.hint) from error
+    except OSError as error:
+        raise CheckpointError(f"cannot read {source}: {error.strerror or error}.") from error
 
 
 def _one_line(message: str) -> str:

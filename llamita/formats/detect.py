@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llamita.errors import CheckpointError, ConfigError
+from llamita.errors import CheckpointError, ConfigError, naming
 from llamita.formats.armgpt import read_armgpt
 from llamita.formats.checkpoint import Checkpoint
 from llamita.formats.hermes import PRESETS, find_preset, read_hermes
@@ -44,7 +44,8 @@ def load_checkpoint(
     """
     if preset is not None:
         find_preset(preset)
-    checkpoint = _read(find_model(Path(path)), overrides, preset)
+    with naming(Path(path)):
+        checkpoint = _read(find_model(Path(path)), overrides, preset)
     return checkpoint if tokenizer is None else replace(checkpoint, tokenizer=tokenizer)
 
 

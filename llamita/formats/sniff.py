@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 from llamita.errors import CheckpointError
+from llamita.files import check_plain_file
+from llamita.formats.zip_directory import read_zip_directory
 
 GGUF, TORCH, SAFETENSORS = "gguf", "torch", "safetensors"
 
@@ -77,13 +78,14 @@ def refusal(path: Path) -> CheckpointError:
 def _is_torch_zip(path: Path) -> bool:
     """Whether the archive's names are PyTorch's; a damaged directory of names counts as such."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name.endswith("data.pkl") for name in archive.namelist())
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        with path.open("rb") as handle:
+            return any(name.endswith("data.pkl") for name in read_zip_directory(handle))
+    except (OSError, ValueError):
         return True
 
 
 def _head(path: Path) -> bytes:
+    check_plain_file(path, CheckpointError)
     try:
         with path.open("rb") as handle:
             return handle.read(_HEAD)
