@@ -40,7 +40,7 @@ class Tokenizer(ABC):
     """What `add_special_tokens=True` puts in front of the text."""
     eos_suffix: list[int]
     """What `add_special_tokens=True` puts behind the text."""
-    _files: dict[str, bytes]
+    _files: Mapping[str, bytes] = {}
     """The files beside the definition by name: `tokenizer_config.json`, chat templates."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Tokenizer(ABC):
         other._set_files(replace_chat_template(self._files, template))
         return other
 
-    def _set_files(self, files: dict[str, bytes]) -> None:
+    def _set_files(self, files: Mapping[str, bytes]) -> None:
         self._files = files
 
     @property

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamita.errors import TokenizerError
+from llamita.tokenizer.special import token_name
+
+if TYPE_CHECKING:
+    from llamita.tokenizer.base import Tokenizer
 
 CONFIG, LEGACY, TEMPLATE = "tokenizer_config.json", "chat_template.json", "chat_template.jinja"
 NAMED = "additional_chat_templates/"
+_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 DEFAULT, TOOL_USE = "default", "tool_use"
 
 
@@ -49,6 +54,23 @@ def replace_chat_template(files: Mapping[str, bytes], template: str) -> dict[str
             kept[CONFIG] = (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()
     kept[TEMPLATE] = template.encode()
     return kept
+
+
+def special_token_variables(tokenizer: Tokenizer) -> dict[str, str]:
+    """The special tokens by the names under which templates know them: `bos_token` and so on."""
+    variables: dict[str, str] = {}
+    for file in ("special_tokens_map.json", CONFIG):
+        entries = _object(tokenizer._files[file], file) if file in tokenizer._files else {}
+        for role in _ROLES:
+            name = token_name(entries.get(f"{role}_token"))
+            if name is not None:
+                variables[f"{role}_token"] = name
+    names = {token_id: name for name, token_id in tokenizer.special_tokens.items()}
+    for role in ("bos", "eos", "pad"):
+        token_id = getattr(tokenizer, f"{role}_token_id")
+        if token_id in names:
+            variables[f"{role}_token"] = names[token_id]
+    return variables
 
 
 def _entries(value: Any, name: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Any
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
 from llamita.errors import TokenizerError
+from llamita.files import parse_json
 from llamita.formats.vocabulary import BYTE, CONTROL, UNKNOWN, USER_DEFINED
 from llamita.tokenizer.base import Tokenizer, check_unicode
 from llamita.tokenizer.convert import convert_model
@@ -29,6 +30,8 @@ from llamita.tokenizer.special import token_name
 from llamita.tokenizer.surface import SPACE_MARK, piece_bytes
 
 ENDOFTEXT = "<|endoftext|>"
+LONGEST_PIECE = 4096
+"""Characters: what is learned has 16, and no control token comes near."""
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -112,7 +115,7 @@ class SentencePieceTokenizer(Tokenizer):
     def save(self, directory: Path) -> None:
         write_tokenizer_files(directory, self.files())
 
-    def _set_files(self, files: dict[str, bytes]) -> None:
+    def _set_files(self, files: Mapping[str, bytes]) -> None:
         self._files = files
         self._config = self._read_json("tokenizer_config.json")
 
@@ -163,12 +166,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _read_json(self, name: str) -> dict[str, Any]:
         if name not in self._files:
             return {}
-        try:
-            content = json.loads(self._files[name])
-        except ValueError as error:
-            raise TokenizerError(
-                f"cannot read {self._path.parent / name} as JSON: {error}."
-            ) from error
+        content = parse_json(self._files[name], self._path.parent / name, TokenizerError)
         if not isinstance(content, dict):
             raise TokenizerError(f"{self._path.parent / name} holds no JSON object.")
         return content
@@ -183,6 +181,18 @@ def _parse(model: bytes, path: Path) -> Any:
         raise TokenizerError(f"{path} is no SentencePiece model: {error}.") from error
     if not proto.pieces or not proto.HasField("normalizer_spec"):
         raise TokenizerError(f"{path} is no whole SentencePiece model: it may be cut off.")
+    for index, piece in enumerate(proto.pieces):
+        # What is no UTF-8 comes as bytes.
+        if not isinstance(piece.piece, str) or len(piece.piece) > LONGEST_PIECE:
+            raise TokenizerError(
+                f"{path} is a damaged SentencePiece model: its piece {index} is no text of at most "
+                f"{LONGEST_PIECE} characters."
+            )
+    if not 0 <= proto.trainer_spec.unk_id < len(proto.pieces):
+        raise TokenizerError(
+            f"{path} is a damaged SentencePiece model: its unk_id is {proto.trainer_spec.unk_id}, "
+            f"and it has {len(proto.pieces)} pieces."
+        )
     return proto
 
 

@@ -1,0 +1,301 @@
+"""The one definition of a chat format: how a conversation becomes text, ids and loss masks.
+
+A chat format is a Jinja template, which travels with the model, and the tokenizer whose control
+tokens it writes. Everything else is found from these two: what ends a turn, which tokens the
+assistant says, how tool calls are written. Training, serving, tools and exporting all ask here, so
+that what ends a turn in training is what stops generation.
+
+    chat = ChatFormat.of(tokenizer)
+    ids = chat.encode(messages, tools, add_generation_prompt=True)
+    message = chat.parse(answer)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from llamita.errors import TokenizerError
+from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.chat_encode import ChatEncoder, Piece, split_at_controls, with_one_bos
+from llamita.tokenizer.chat_files import TOOL_USE, special_token_variables
+from llamita.tokenizer.chat_messages import (
+    check_messages,
+    check_tools,
+    join_parts,
+    lift_reasoning,
+    lift_tool_calls,
+    plain_data,
+    split_into_parts,
+)
+from llamita.tokenizer.chat_probe import (
+    ContentForm,
+    content_form,
+    text_after_answer,
+    text_after_tool_call,
+)
+from llamita.tokenizer.chat_sandbox import (
+    compile_template,
+    render_template,
+    template_literals,
+    template_variables,
+)
+from llamita.tokenizer.chat_shield import Shield, control_pattern
+from llamita.tokenizer.chat_spans import EncodedChat, Span, Written, assistant_spans, labelled
+from llamita.tokenizer.chat_templates import BUILT_IN
+from llamita.tokenizer.chat_tools import Syntax, format_tool_call, parse_tool_calls, tool_syntax
+
+__all__ = ["BUILT_IN", "ChatFormat", "EncodedChat"]
+
+
+class ChatFormat:
+    """A template and a tokenizer. Made by `of` (the tokenizer's own template) or `built_in`.
+
+    Messages are objects with `role` and `content` (a text, or a list of text parts), as OpenAI's
+    API has them; an assistant may have `tool_calls`. Wrong ones raise TokenizerError.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: str, tool_template: str | None = None
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.template = template
+        self._tool_template = tool_template
+        compile_template(template)
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> ChatFormat:
+        """The chat format that travels with a tokenizer; TokenizerError where there is none."""
+        template = tokenizer.chat_template
+        if template is None:
+            raise TokenizerError(
+                "the tokenizer has no chat template, so how its model is spoken to is not known.",
+                hint="Give it one: tokenizer.with_chat_template(BUILT_IN[name].template), where "
+                f"name is one of {', '.join(BUILT_IN)}, or a chat_template.jinja in its directory.",
+            )
+        return cls(tokenizer, template, tokenizer.chat_templates.get(TOOL_USE))
+
+    @classmethod
+    def built_in(cls, name: str, tokenizer: Tokenizer) -> ChatFormat:
+        """One of `BUILT_IN`; TokenizerError where the tokenizer lacks its control tokens."""
+        if name not in BUILT_IN:
+            raise TokenizerError(
+                f"there is no chat format {name!r}.", hint=f"Known are: {', '.join(BUILT_IN)}."
+            )
+        known = tokenizer.special_tokens
+        missing = [token for token in BUILT_IN[name].control_tokens if token not in known]
+        if missing:
+            raise TokenizerError(
+                f"the chat format {name} needs the control tokens {', '.join(missing)}, which the "
+                "tokenizer does not have.",
+                hint="Choose a format whose tokens it has, or train a tokenizer with them.",
+            )
+        return cls(tokenizer, BUILT_IN[name].template)
+
+    @property
+    def tool_syntax(self) -> Syntax | None:
+        """How the template writes tool calls: "hermes", "llama3" or "json"; None: it knows none."""
+        template = self._tool_template or self.template
+        return tool_syntax(template_literals(template), template_variables(template))
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+        **variables: Any,
+    ) -> str:
+        """The conversation as text, as `transformers` gives it with `tokenize=False`.
+
+        `variables` reach the template (`enable_thinking`, …). For ids use `encode`: in this text a
+        control token that a person typed cannot be told from one that the template wrote.
+        """
+        template = self._template_for(check_tools(tools))
+        values = {
+            **self._special,
+            **self._outside(tools, variables),
+            "messages": self._in_form(check_messages(messages), template),
+            "add_generation_prompt": add_generation_prompt,
+        }
+        return render_template(template, values)
+
+    def encode(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+        **variables: Any,
+    ) -> list[int]:
+        """The conversation as token ids.
+
+        No text of a message or a tool becomes a control token. A BOS stands in front exactly once
+        where the template writes it or the tokenizer adds one. An assistant's text that holds
+        `<tool_call>` or `<think>` blocks counts as the calls and the reasoning that it spells.
+        """
+        written = self._write(messages, tools, variables)
+        text = written.render(generation=add_generation_prompt)
+        pieces, _ = self._pieces(text, written.shield)
+        return [piece.token_id for piece in pieces]
+
+    def encode_with_spans(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        last_turn_only: bool = False,
+        **variables: Any,
+    ) -> EncodedChat:
+        """The ids of `encode`, and which of them the assistant says: what a loss counts.
+
+        Those are the assistant's texts, reasoning and tool calls and the token that ends each of
+        its turns, not the header before them. The template's `{% generation %}` blocks tell them;
+        without such blocks they are what follows the rendering of the messages before.
+        `last_turn_only` counts the last turn of the assistant alone. A template that shows no end
+        of a turn gets the tokenizer's EOS behind the last one.
+
+        Raises TokenizerError where the assistant says nothing, or where the template writes a turn
+        otherwise once more messages follow it, so that the prompt of generation is not this one.
+        """
+        written = self._write(messages, tools, variables)
+        names = {token_id: name for name, token_id in self.tokenizer.special_tokens.items()}
+        turn_ends = [names[token_id] for token_id in self._shown_turn_ends]
+        text, spans = assistant_spans(written, turn_ends, last_turn_only)
+        pieces, spans = self._pieces(text, written.shield, spans)
+        eos = self.tokenizer.eos_token_id
+        if not turn_ends and eos is not None and written.messages[-1]["role"] == "assistant":
+            end = max(piece.end for piece in pieces)
+            pieces.append(Piece(eos, end, end + 1))
+            spans.append((end, end + 1))
+        return labelled(pieces, spans)
+
+    @cached_property
+    def turn_end_ids(self) -> tuple[int, ...]:
+        """The control tokens that end a turn of the assistant: what stops generation.
+
+        The first is the usual one; EOS where the template shows none (none at all without EOS).
+        """
+        eos = self.tokenizer.eos_token_id
+        return self._shown_turn_ends or (() if eos is None else (eos,))
+
+    def parse(self, text: str) -> dict[str, Any]:
+        """What a model answered, as an assistant message in OpenAI's form.
+
+        `text` holds the names of control tokens such as `<tool_call>` (see `answer_text`). The
+        message has `content` and, where there are any, `tool_calls` (their `arguments` are JSON
+        text) and `reasoning_content`. What is not valid JSON stays content.
+        """
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if "</think>" in text and "think" in self.template:
+            lifted = lift_reasoning(message)
+            message = {**message, **lifted}
+        if self.tool_syntax is not None:
+            content, calls = parse_tool_calls(message["content"], self.tool_syntax)
+            if calls:
+                message |= {"content": content, "tool_calls": calls}
+        return message
+
+    def answer_text(self, token_ids: Sequence[int]) -> str:
+        """The text of generated ids for `parse`: with the names of tokens that structure it."""
+        data = b"".join(
+            self.tokenizer.shown_bytes(token_id, token_id not in self._structural_ids)
+            for token_id in token_ids
+        )
+        return data.decode("utf-8", errors="replace")
+
+    def format_tool_call(self, call: Mapping[str, Any]) -> str:
+        """A tool call as the model is to write it; TokenizerError where the format has none."""
+        if self.tool_syntax is None:
+            raise self._no_tools()
+        return format_tool_call(call, self.tool_syntax)
+
+    @cached_property
+    def _encoder(self) -> ChatEncoder:
+        return ChatEncoder(self.tokenizer)
+
+    @cached_property
+    def _structural_ids(self) -> frozenset[int]:
+        names = ("<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>")
+        known = self.tokenizer.special_tokens
+        return frozenset(known[name] for name in (*names, "[TOOL_CALLS]") if name in known)
+
+    @cached_property
+    def _special(self) -> dict[str, str]:
+        return special_token_variables(self.tokenizer)
+
+    @cached_property
+    def _shown_turn_ends(self) -> tuple[int, ...]:
+        form = self._form(self.template)
+        after = text_after_answer(self.template, form, self._special)
+        found = self._control_ids(after)[:1]
+        tool_template = self._tool_template or self.template
+        after_call = text_after_tool_call(tool_template, self._form(tool_template), self._special)
+        found += self._control_ids(after_call or "")[-1:]
+        closing = self._structural_ids
+        return tuple(dict.fromkeys(token_id for token_id in found if token_id not in closing))
+
+    def _control_ids(self, text: str) -> list[int]:
+        return [self.tokenizer.special_tokens[name] for name in self._control.findall(text)]
+
+    @cached_property
+    def _control(self) -> re.Pattern[str]:
+        return control_pattern(self.tokenizer.special_tokens)
+
+    def _form(self, template: str) -> ContentForm:
+        return content_form(template, tuple(sorted(self._special.items())))
+
+    def _in_form(self, messages: list[dict[str, Any]], template: str) -> list[dict[str, Any]]:
+        """The messages with their contents as texts or parts, as the template takes them."""
+        form = self._form(template)
+        if form == "both":
+            return messages
+        return [(join_parts if form == "text" else split_into_parts)(m) for m in messages]
+
+    def _template_for(self, tools: list[dict[str, Any]] | None) -> str:
+        template = self._tool_template or self.template if tools else self.template
+        if tools and "tools" not in template_variables(template):
+            raise self._no_tools()
+        return template
+
+    @staticmethod
+    def _outside(
+        tools: Sequence[Mapping[str, Any]] | None, variables: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        plain = {key: plain_data(value, key) for key, value in variables.items()}
+        return {"tools": check_tools(tools), "documents": None, **plain}
+
+    def _write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, Any],
+    ) -> Written:
+        """The conversation with its texts behind a shield."""
+        template = self._template_for(check_tools(tools))
+        control = self.tokenizer.special_tokens
+        checked = check_messages(messages)
+        if "</think>" in control and "reasoning_content" in template:
+            checked = [lift_reasoning(message) for message in checked]
+        if "<tool_call>" in control and "tool_calls" in template:
+            checked = [lift_tool_calls(message) for message in checked]
+        outside = self._outside(tools, variables)
+        shield = Shield(control, [checked, outside, template])
+        hidden = self._in_form(shield.hide(checked), template)
+        return Written(template, hidden, {**self._special, **shield.hide(outside)}, shield)
+
+    def _pieces(
+        self, text: str, shield: Shield, spans: Sequence[Span] = ()
+    ) -> tuple[list[Piece], list[Span]]:
+        """The tokens of a rendering, with the spans counted as their places are."""
+        parts, places = split_at_controls(
+            text, self._control, self.tokenizer.special_tokens, shield, spans
+        )
+        return with_one_bos(self._encoder.encode(parts), self.tokenizer), places
+
+    @staticmethod
+    def _no_tools() -> TokenizerError:
+        return TokenizerError(
+            "tools are given, but the model's chat template has no place for them.",
+            hint="Use a model that was trained with tools, or leave them out.",
+        )

@@ -1,0 +1,119 @@
+"""Keeps the text of messages apart from the control tokens that a template writes.
+
+Who types `<|im_end|>` into a message must not end the turn. Before a chat is rendered, one
+character of whatever could become a control token is put aside for a private one: the first of
+every control token's name in a text, of every beginning of a name at its end, and of every rest of
+a name at its start, since the template or the next message might complete it. In the rendering,
+the names of control tokens are then the template's own, and the characters are put back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from llamita.errors import TokenizerError
+
+# Keys that templates look up, and values that they compare with, stay as they are.
+_STRUCTURE = frozenset(
+    {
+        *("role", "content", "type", "text", "name", "function", "arguments", "parameters"),
+        *("tool_calls", "tool_call_id", "id", "description", "properties", "required", "items"),
+        *("enum", "default", "reasoning_content", "thinking", "reasoning"),
+    }
+)
+_NEVER_HIDDEN = frozenset('"\\')  # JSON escapes them; no control token needs them
+_PRIVATE = range(0x100000, 0x10FFFE)
+
+
+class Shield:
+    """Private stand-ins for one conversation. `names` are those of the control tokens."""
+
+    def __init__(self, names: Iterable[str], conversation: Iterable[Any]) -> None:
+        self._names = [name for name in names if name]
+        self._pattern = control_pattern(self._names)
+        self._starts = re.compile(f"(?={self._pattern.pattern})")
+        self._beginnings = {name[:k] for name in self._names for k in range(1, len(name))}
+        self._rests = {name[k:] for name in self._names for k in range(1, len(name))}
+        self._longest = max((len(name) for name in self._names), default=0)
+        self._free = _free_characters(conversation)
+        self._stand_ins: dict[str, str] = {}
+        self.marks = (next(self._free), next(self._free))
+        """Two private characters that stand nowhere in the conversation."""
+
+    def hide(self, value: Any) -> Any:
+        """A copy of messages, tools or variables in which no text can become a control token."""
+        if isinstance(value, str):
+            return self._hide_text(value, whole=True)
+        if isinstance(value, Mapping):
+            return {self._hide_key(key): self._hide_entry(key, item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.hide(item) for item in value]
+        return value
+
+    def show(self, text: str) -> str:
+        """The text with every character back in its place."""
+        for character, stand_in in self._stand_ins.items():
+            text = text.replace(stand_in, character)
+            escaped = json.dumps(stand_in)[1:-1]
+            if escaped in text:  # the template writes JSON in ASCII
+                text = text.replace(escaped, json.dumps(character)[1:-1])
+        return text
+
+    def _hide_key(self, key: str) -> str:
+        return key if key in _STRUCTURE else self._hide_text(key, whole=False)
+
+    def _hide_entry(self, key: str, value: Any) -> Any:
+        if key == "role":  # one of a few names
+            return value
+        if key == "type" and isinstance(value, str):
+            return self._hide_text(value, whole=False)
+        return self.hide(value)
+
+    def _hide_text(self, text: str, whole: bool) -> str:
+        places = {match.start() for match in self._starts.finditer(text)} if self._names else set()
+        for end in {len(text), len(text.rstrip())}:
+            for length in range(1, min(self._longest, end + 1)):
+                if text[end - length : end] in self._beginnings:
+                    places.add(end - length)
+        for start in {0, len(text) - len(text.lstrip())} if whole else ():
+            if self._may_complete(text[start : start + self._longest], text.strip()):
+                places.add(start)
+        if not places:
+            return text
+        characters = list(text)
+        for place in places:
+            characters[place] = self._stand_in(characters[place])
+        return "".join(characters)
+
+    def _may_complete(self, start: str, whole: str) -> bool:
+        """Whether text with this start, or all of it, is a later part of a control token's name."""
+        if any(start[:length] in self._rests for length in range(1, len(start) + 1)):
+            return True
+        return bool(whole) and any(whole in name for name in self._names)
+
+    def _stand_in(self, character: str) -> str:
+        if character in _NEVER_HIDDEN:
+            return character
+        if character not in self._stand_ins:
+            self._stand_ins[character] = next(self._free)
+        return self._stand_ins[character]
+
+
+def control_pattern(names: Iterable[str]) -> re.Pattern[str]:
+    """Matches any of the names, the longest where several begin at one place."""
+    longest_first = sorted(names, key=lambda name: (-len(name), name))
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+
+def _free_characters(conversation: Iterable[Any]) -> Iterator[str]:
+    used = set()
+    for value in conversation:
+        used |= set(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    for number in _PRIVATE:
+        character = chr(number)
+        if character not in used:
+            yield character
+    raise TokenizerError("the conversation holds every private character of Unicode.")

@@ -1,0 +1,145 @@
+"""Which tokens of a conversation the assistant says: what a loss counts in fine-tuning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llamita.errors import TokenizerError
+from llamita.tokenizer.chat_encode import Piece
+from llamita.tokenizer.chat_sandbox import has_generation_blocks, render_template
+from llamita.tokenizer.chat_shield import Shield
+
+IGNORED = -100
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class EncodedChat:
+    """A conversation as ids, and for each id whether the assistant says it."""
+
+    token_ids: list[int]
+    assistant_mask: list[bool]
+
+    @property
+    def labels(self) -> list[int]:
+        """The ids that the assistant says, each at its own place; -100 elsewhere."""
+        pairs = zip(self.token_ids, self.assistant_mask, strict=True)
+        return [token_id if said else IGNORED for token_id, said in pairs]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A conversation ready to be rendered, with its texts behind a shield."""
+
+    template: str
+    messages: list[dict[str, Any]]
+    variables: Mapping[str, Any]
+    shield: Shield
+
+    def render(
+        self, count: int | None = None, generation: bool = False, marked: bool = False
+    ) -> str:
+        """The first `count` messages (all), and the header of an answer if `generation`."""
+        return render_template(
+            self.template,
+            {
+                **self.variables,
+                "messages": self.messages[:count],
+                "add_generation_prompt": generation,
+            },
+            self.shield.marks if marked else None,
+        )
+
+
+def assistant_spans(
+    written: Written, turn_ends: Sequence[str], last_turn_only: bool
+) -> tuple[str, list[Span]]:
+    """The rendering, and the places in it where the assistant speaks.
+
+    `turn_ends` are the names of the tokens that end its turns; they belong to the spans.
+
+    Raises TokenizerError where there is no such place, or where the prompt of a turn is not the
+    beginning of the whole.
+    """
+    turns = [i for i, message in enumerate(written.messages) if message["role"] == "assistant"]
+    if not turns:
+        raise TokenizerError(
+            "no message of the conversation is the assistant's: there is nothing to learn from.",
+            hint="Give conversations with at least one message of the role assistant.",
+        )
+    if has_generation_blocks(written.template):
+        text, spans = _marked_spans(written.render(marked=True), *written.shield.marks)
+        spans = [(start, _past_turn_end(text, end, turn_ends)) for start, end in spans]
+        return text, spans[-1:] if last_turn_only else spans
+    text = written.render()
+    chosen = turns[-1:] if last_turn_only else turns
+    return text, [_turn_span(written, text, index, turn_ends) for index in chosen]
+
+
+def labelled(pieces: Sequence[Piece], spans: Sequence[Span]) -> EncodedChat:
+    """The tokens, with those marked that share a character with a span.
+
+    Raises TokenizerError where no token is marked: a run would learn nothing from it.
+    """
+    mask = [any(_overlaps(piece, span) for span in spans) for piece in pieces]
+    if not any(mask):
+        raise TokenizerError(
+            "the chat template marks nothing that the assistant says: there is nothing to learn.",
+            hint="Its {% generation %} blocks must hold the assistant's texts, and a conversation "
+            "must have such texts.",
+        )
+    return EncodedChat([piece.token_id for piece in pieces], mask)
+
+
+def _overlaps(piece: Piece, span: Span) -> bool:
+    if piece.start == piece.end:  # one of the bytes of a character, or a space put in front
+        return span[0] <= piece.start < span[1]
+    return piece.start < span[1] and piece.end > span[0]
+
+
+def _marked_spans(marked: str, start_mark: str, end_mark: str) -> tuple[str, list[Span]]:
+    """The text without its marks, and the outermost spans between them."""
+    pieces: list[str] = []
+    spans: list[Span] = []
+    place = depth = start = 0
+    for piece in re.split(f"([{start_mark}{end_mark}])", marked):
+        if piece == start_mark:
+            start = start if depth else place
+            depth += 1
+        elif piece == end_mark:
+            depth -= 1
+            if not depth and place > start:
+                spans.append((start, place))
+        else:
+            pieces.append(piece)
+            place += len(piece)
+    return "".join(pieces), spans
+
+
+def _past_turn_end(text: str, end: int, turn_ends: Sequence[str]) -> int:
+    """Where a turn ends whose `{% generation %}` block leaves out the token that ends it."""
+    if text.endswith(tuple(turn_ends), 0, end) or not turn_ends:
+        return end
+    following = re.compile(rf"\s*(?:{'|'.join(map(re.escape, turn_ends))})").match(text, end)
+    return following.end() if following else end
+
+
+def _turn_span(written: Written, text: str, index: int, turn_ends: Sequence[str]) -> Span:
+    prompt = written.render(index, generation=True)
+    turn = text if index + 1 == len(written.messages) else written.render(index + 1)
+    if not (text.startswith(turn) and turn.startswith(prompt)):
+        raise TokenizerError(
+            f"the chat template writes the turn of message {index} otherwise once it is part of "
+            "this conversation than when it is generated (it may drop earlier reasoning), so what "
+            "the assistant says there cannot be told.",
+            hint="Cut the conversation behind each answer and count only the last turn of each "
+            "(last_turn_only), or mark the answers by {% generation %} in the template.",
+        )
+    said = turn[len(prompt) :]
+    ends = list(re.finditer("|".join(map(re.escape, turn_ends)), said)) if turn_ends else []
+    if ends and not said[ends[-1].end() :].strip():
+        said = said[: ends[-1].end()]
+    return len(prompt), len(prompt) + len(said)

@@ -1,0 +1,216 @@
+"""The chat formats that llamita brings along, each as the Jinja template that travels with a model.
+
+The templates use plain constructs only, so that `transformers`, llama.cpp and LiteRT-LM run them
+alike, and take content as a text or as a list of text parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BuiltInFormat:
+    """A chat format by name.
+
+    template: the Jinja template. control_tokens: what a tokenizer must have as control tokens, or
+    the turns of the format could not be told from text.
+    """
+
+    name: str
+    template: str
+    control_tokens: tuple[str, ...]
+
+
+# A content is a text or a list of parts, or absent beside tool calls.
+_CONTENT = """\
+{%- if message['content'] is string -%}
+{{ message['content'] }}
+{%- elif message['content'] -%}
+{%- for part in message['content'] -%}
+{{ part['text'] }}
+{%- endfor -%}
+{%- endif -%}
+"""
+_TRIMMED_CONTENT = _CONTENT.replace("{{ message['content'] }}", "{{ message['content'] | trim }}")
+
+_CHATML_TOOLS = (
+    """\
+{%- if tools -%}
+{{ '<|im_start|>system\\n' }}
+{%- if messages[0]['role'] == 'system' -%}
+{%- for message in messages -%}
+{%- if loop.first -%}
+"""
+    + _CONTENT
+    + """\
+{%- endif -%}
+{%- endfor -%}
+{{ '\\n\\n' }}
+{%- endif -%}
+{{ 'You have access to the following tools:\\n' }}
+{%- for tool in tools -%}
+{{ '\\n' }}{{ tool | tojson }}
+{%- endfor -%}
+{{ '<|im_end|>' }}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if not (tools and loop.first and message['role'] == 'system') -%}
+{%- if tools or not loop.first -%}
+{{ '\\n' }}
+{%- endif -%}
+{{ '<|im_start|>' + message['role'] + '\\n' }}
+{%- if message['role'] == 'tool' -%}
+{{ '<tool_response>\\n' }}
+{%- endif -%}
+"""
+    + _CONTENT
+    + """\
+{%- if message['role'] == 'tool' -%}
+{{ '\\n</tool_response>' }}
+{%- endif -%}
+{%- if message['tool_calls'] -%}
+{%- for tool_call in message['tool_calls'] -%}
+{%- if message['content'] or not loop.first -%}
+{{ '\\n' }}
+{%- endif -%}
+{{ '<tool_call>{"name": ' }}{{ tool_call['function']['name'] | tojson }}
+{{- ', "arguments": ' }}{{ tool_call['function']['arguments'] | tojson }}
+{{- '}</tool_call>' }}
+{%- endfor -%}
+{%- endif -%}
+{{ '<|im_end|>' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ '\\n<|im_start|>assistant\\n' }}
+{%- endif -%}
+"""
+)
+
+_ARMGPT = (
+    """\
+{%- for message in messages -%}
+{%- if message['role'] == 'user' -%}
+{{ '<|user|>' }}
+{%- elif message['role'] == 'assistant' -%}
+{{ '<|assistant|>' }}
+{%- else -%}
+{{ raise_exception('there are only user and assistant turns, not ' + message['role']) }}
+{%- endif -%}
+"""
+    + _CONTENT
+    + """\
+{{ '<|end|>' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ '<|assistant|>' }}
+{%- endif -%}
+"""
+)
+
+_LLAMA2 = (
+    """\
+{%- for message in messages -%}
+{%- if message['role'] == 'system' -%}
+{%- if not loop.first -%}
+{{ raise_exception('a system message stands first') }}
+{%- elif loop.last -%}
+{{ raise_exception('a user message must follow the system message') }}
+{%- endif -%}
+{{ bos_token + '[INST] <<SYS>>\\n' }}
+"""
+    + _CONTENT
+    + """\
+{{ '\\n<</SYS>>\\n\\n' }}
+{%- elif message['role'] == 'user' -%}
+{%- if not loop.first and loop.previtem['role'] == 'user' -%}
+{{ raise_exception('user and assistant must take turns') }}
+{%- endif -%}
+{%- if loop.first or loop.previtem['role'] != 'system' -%}
+{{ bos_token + '[INST] ' }}
+{%- endif -%}
+"""
+    + _TRIMMED_CONTENT
+    + """\
+{{ ' [/INST]' }}
+{%- elif message['role'] == 'assistant' -%}
+{%- if loop.first or loop.previtem['role'] != 'user' -%}
+{{ raise_exception('user and assistant must take turns') }}
+{%- endif -%}
+{{ ' ' }}
+"""
+    + _TRIMMED_CONTENT
+    + """\
+{{ ' ' + eos_token }}
+{%- else -%}
+{{ raise_exception('there are only system, user and assistant turns, not ' + message['role']) }}
+{%- endif -%}
+{%- endfor -%}
+"""
+)
+
+_LLAMA3 = (
+    """\
+{{- '<|begin_of_text|>' -}}
+{%- if tools -%}
+{{ '<|start_header_id|>system<|end_header_id|>\\n\\n' }}
+{%- if messages[0]['role'] == 'system' -%}
+{%- for message in messages -%}
+{%- if loop.first -%}
+"""
+    + _TRIMMED_CONTENT
+    + """\
+{%- endif -%}
+{%- endfor -%}
+{{ '\\n\\n' }}
+{%- endif -%}
+{{ 'You can call these functions. To call one, answer with nothing but ' -}}
+{{ '{"name": its name, "parameters": an object of its arguments}.\\n' }}
+{%- for tool in tools -%}
+{{ '\\n' }}{{ tool | tojson }}
+{%- endfor -%}
+{{ '<|eot_id|>' }}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if not (tools and loop.first and message['role'] == 'system') -%}
+{%- if message['role'] == 'tool' -%}
+{{ '<|start_header_id|>ipython<|end_header_id|>\\n\\n' }}
+{%- else -%}
+{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
+{%- endif -%}
+"""
+    + _TRIMMED_CONTENT
+    + """\
+{%- if message['tool_calls'] -%}
+{%- for tool_call in message['tool_calls'] -%}
+{%- if message['content'] or not loop.first -%}
+{{ '\\n' }}
+{%- endif -%}
+{{ '{"name": ' }}{{ tool_call['function']['name'] | tojson }}
+{{- ', "parameters": ' }}{{ tool_call['function']['arguments'] | tojson }}
+{{- '}' }}
+{%- endfor -%}
+{%- endif -%}
+{{ '<|eot_id|>' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif -%}
+"""
+)
+
+_FORMATS = (
+    BuiltInFormat("chatml-tools", _CHATML_TOOLS, ("<|im_start|>", "<|im_end|>")),
+    BuiltInFormat("armgpt", _ARMGPT, ("<|user|>", "<|assistant|>", "<|end|>")),
+    BuiltInFormat("llama2", _LLAMA2, ()),
+    BuiltInFormat(
+        "llama3",
+        _LLAMA3,
+        ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+    ),
+)
+
+BUILT_IN: dict[str, BuiltInFormat] = {entry.name: entry for entry in _FORMATS}
+"""The chat formats by name: `chatml-tools` (Hermes), `armgpt`, `llama2`, `llama3`."""
