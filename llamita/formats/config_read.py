@@ -141,6 +141,8 @@ def _field_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 def _family_of(keys: Mapping[str, Any]) -> Family:
     architectures = keys.get("architectures") or []
+    if not isinstance(architectures, list):
+        refuse("architectures", architectures, "it must be a list of names")
     by_name = {family.architecture.lower(): name for name, family in FAMILIES.items()}
     named = [by_name.get(str(name).lower()) for name in architectures]
     model_type = keys.get("model_type") or (named[0] if named else None)

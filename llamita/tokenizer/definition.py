@@ -53,7 +53,7 @@ def read_pipeline(definition: Any, path: Path) -> Pipeline:
         )
     try:
         return _read_pipeline(definition, path)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise TokenizerError(f"{path} is a damaged tokenizer.json ({error!r}).") from error
 
 

@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from llamita.files import atomic_write_bytes
+from llamita.errors import TokenizerError
+from llamita.files import atomic_write_bytes, read_bounded
 
 TOKENIZER_JSON = "tokenizer.json"
 TOKENIZER_MODEL = "tokenizer.model"
+LARGEST_FILE = 64_000_000
+"""Bytes: twice the largest tokenizer.json in use."""
+
 SIDE_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -28,7 +32,7 @@ def read_side_files(directory: Path) -> dict[str, bytes]:
     paths = [directory / name for name in SIDE_FILES]
     paths += sorted((directory / "additional_chat_templates").glob("*.jinja"))
     return {
-        path.relative_to(directory).as_posix(): path.read_bytes()
+        path.relative_to(directory).as_posix(): read_bounded(path, LARGEST_FILE, TokenizerError)
         for path in paths
         if path.is_file()
     }

@@ -7,8 +7,9 @@ One class serves every such file: byte-level BPE (GPT-2, Llama 3, Qwen), BPE wit
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from llamita.errors import TokenizerError
+from llamita.files import parse_json
 from llamita.tokenizer.base import Tokenizer, check_unicode
 from llamita.tokenizer.definition import for_text, read_pipeline
 from llamita.tokenizer.files import write_tokenizer_files
@@ -50,7 +52,8 @@ class HFTokenizer(Tokenizer):
     ) -> None:
         self._json = tokenizer_json
         self._files = dict(files or {})
-        definition = self._parse(path)
+        self._path = path
+        definition: Any = parse_json(tokenizer_json, path, TokenizerError)
         pipeline = read_pipeline(definition, path)
         self._backend = self._build_backend(definition, path)
         self._can_cut = splits_at_line_ends(definition)
@@ -80,10 +83,11 @@ class HFTokenizer(Tokenizer):
         return self._encode_whole(texts)
 
     def _encode_whole(self, texts: Sequence[str]) -> list[list[int]]:
-        if len(texts) == 1:
-            encodings = [self._backend.encode(texts[0], add_special_tokens=False)]
-        else:
-            encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        with _library(f"the tokenizer {self._path} fails on a text"):
+            if len(texts) == 1:
+                encodings = [self._backend.encode(texts[0], add_special_tokens=False)]
+            else:
+                encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [self._without_control(encoding.ids) for encoding in encodings]
 
     def _encode_in_parts(self, text: str) -> list[int]:
@@ -150,8 +154,9 @@ class HFTokenizer(Tokenizer):
 
     def _template(self) -> tuple[list[int], list[int]]:
         """What the post-processor puts in front of and behind a text."""
-        plain = self._backend.encode("a", add_special_tokens=False).ids
-        framed = self._backend.encode("a", add_special_tokens=True).ids
+        with _library(f"the tokenizer {self._path} fails on a text"):
+            plain = self._backend.encode("a", add_special_tokens=False).ids
+            framed = self._backend.encode("a", add_special_tokens=True).ids
         for start in range(len(framed) - len(plain) + 1):
             if framed[start : start + len(plain)] == plain:
                 return framed[:start], framed[start + len(plain) :]
@@ -175,28 +180,32 @@ class HFTokenizer(Tokenizer):
     def _read_side_file(self, name: str, path: Path) -> Mapping[str, Any]:
         if name not in self._files:
             return {}
-        try:
-            content = json.loads(self._files[name])
-        except ValueError as error:
-            raise TokenizerError(f"cannot read {path.parent / name} as JSON: {error}.") from error
+        content = parse_json(self._files[name], path.parent / name, TokenizerError)
         if not isinstance(content, dict):
             raise TokenizerError(f"{path.parent / name} holds no JSON object.")
         return content
 
-    def _parse(self, path: Path) -> dict[str, Any]:
-        try:
-            return self._definition()
-        except (ValueError, RecursionError) as error:
-            raise TokenizerError(f"cannot read {path} as JSON: {error}.") from error
-
     @staticmethod
     def _build_backend(definition: dict[str, Any], path: Path) -> Backend:
-        try:
+        with _library(f"{path} is a damaged tokenizer.json"):
             backend = Backend.from_str(json.dumps(for_text(definition), ensure_ascii=False))
-        except Exception as error:  # the library raises bare Exception
-            raise TokenizerError(f"{path} is a damaged tokenizer.json: {error}.") from error
         backend.encode_special_tokens = True
         return backend
+
+
+@contextlib.contextmanager
+def _library(what: str) -> Iterator[None]:
+    """Turn what the tokenizers library raises into an error of ours.
+
+    It raises bare Exception, and panics (a pattern that backtracks without end, for instance),
+    which are no Exception at all.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise TokenizerError(f"{what}: {error}.") from error
+        raise
 
 
 def _unknown_id(model: dict[str, Any], vocabulary: dict[str, int]) -> int | None:

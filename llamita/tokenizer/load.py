@@ -7,17 +7,18 @@ the same ids (in unigram models but for ties, which SentencePiece's 32-bit sums 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llamita.errors import TokenizerError
-from llamita.files import read_json
+from llamita.files import parse_json, read_bounded, read_json
 from llamita.formats.vocabulary import Vocabulary
 from llamita.tokenizer.armgpt import is_armgpt, read_armgpt
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.beside import choose_tokenizer
+from llamita.tokenizer.chat_templates import BUILT_IN
 from llamita.tokenizer.files import (
+    LARGEST_FILE,
     TOKENIZER_JSON,
     TOKENIZER_MODEL,
     has_tokenizer,
@@ -62,7 +63,8 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
 def checkpoint_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
     """The tokenizer that belongs to a checkpoint, or None where it has none.
 
-    Where it brings no chat template, it gets that of the checkpoint's layout.
+    Where it brings no chat template, it gets that of the checkpoint's layout, if it has the control
+    tokens for it.
 
     Raises:
         TokenizerError: it is damaged, or has more ids than the model has embeddings.
@@ -83,13 +85,12 @@ def checkpoint_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
             f"{checkpoint.path} has {size:,} (vocab_size).",
             hint="It belongs to another model. Give the right one with --tokenizer PATH.",
         )
-    if tokenizer.chat_template is None and checkpoint.chat_format is not None:
-        try:
-            from llamita.tokenizer.chat import BUILT_IN  # type: ignore[import-not-found]
-        except ImportError:
-            return tokenizer
-        return tokenizer.with_chat_template(BUILT_IN[checkpoint.chat_format].template)
-    return tokenizer
+    built_in = BUILT_IN.get(checkpoint.chat_format or "")
+    if tokenizer.chat_template is not None or built_in is None:
+        return tokenizer
+    if not set(built_in.control_tokens) <= set(tokenizer.special_tokens):
+        return tokenizer  # the template would write them as text
+    return tokenizer.with_chat_template(built_in.template)
 
 
 def find_tokenizer_beside(path: Path, vocab_size: int) -> Path | None:
@@ -108,12 +109,7 @@ def find_tokenizer_beside(path: Path, vocab_size: int) -> Path | None:
 
 
 def _load_file(path: Path, side_files: dict[str, bytes], generation: dict[str, Any]) -> Tokenizer:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise TokenizerError(f"there is no file {path}.") from None
-    except OSError as error:
-        raise TokenizerError(f"cannot read {path}: {error.strerror}.") from error
+    data = read_bounded(path, LARGEST_FILE, TokenizerError)
     if not data:
         raise TokenizerError(f"{path} is empty.")
     if data.lstrip()[:1] == b"{":
@@ -123,10 +119,7 @@ def _load_file(path: Path, side_files: dict[str, bytes], generation: dict[str, A
             raise TokenizerError(
                 f"{path} is a damaged tokenizer.json: it is not UTF-8: {error}."
             ) from error
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise TokenizerError(f"cannot read {path} as JSON: {error}.") from error
+        content = parse_json(text, path, TokenizerError)
         if is_armgpt(content):
             return read_armgpt(content, side_files, path)
         return HFTokenizer(text, side_files, generation=generation, path=path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from llamita.errors import TokenizerError
+from llamita.files import parse_json
 from llamita.tokenizer.convert import added_token, template
 from llamita.tokenizer.definition import check_vocabulary
 from llamita.tokenizer.gguf_pre import BY_NAME, pre_tokenizer_steps
@@ -142,10 +143,7 @@ def _merges(data: bytes, vocabulary: Mapping[str, int], path: Path) -> list[str]
 def _object(files: Mapping[str, bytes], name: str, directory: Path) -> dict[str, Any]:
     if name not in files:
         return {}
-    try:
-        content = json.loads(files[name])
-    except (ValueError, RecursionError) as error:
-        raise TokenizerError(f"cannot read {directory / name} as JSON: {error}.") from error
+    content = parse_json(files[name], directory / name, TokenizerError)
     if not isinstance(content, dict):
         raise TokenizerError(f"{directory / name} holds no JSON object.")
     return content
