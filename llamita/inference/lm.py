@@ -3,50 +3,38 @@
 lm = llamita.load("path")
 lm.generate("Once upon", max_tokens=64, temperature=0).text
 for piece in lm.stream("Once upon"): ...
+lm.chat([{"role": "user", "content": "12*9?"}]).message
 lm.logits(input_ids); lm.loss(input_ids)
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeAlias, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from llamita.errors import GenerationError
+from llamita.errors import GenerationError, TokenizerError
 from llamita.inference.generate import TokenEvent, generate_events
 from llamita.inference.modes import Evaluating
 from llamita.inference.params import SamplingParams
-from llamita.inference.prompts import check_token_ids, read_prompts
-from llamita.inference.stopping import FinishReason, context_length
+from llamita.inference.prompts import check_token_ids, read_chats, read_prompts
+from llamita.inference.results import Generation, collect
+from llamita.inference.stopping import context_length
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.chat import ChatFormat
 
 Prompt: TypeAlias = "str | list[int] | tuple[int, ...] | Tensor"
 Prompts: TypeAlias = "list[str] | list[list[int]]"
+Chat: TypeAlias = "Sequence[Mapping[str, Any]]"
 
-
-@dataclass(frozen=True)
-class Generation:
-    """What one prompt gave.
-
-    text: the new text, without the prompt, the stop token or the stop string ("" where the model
-        has no tokenizer).
-    token_ids: the new tokens, without the prompt and the stop token. Where a stop string ended the
-        text they reach to the token that completed it.
-    finish_reason: "stop" (a stop token or stop string) or "length" (max_tokens, or context full).
-    stop_reason: the stop token's id or the stop string.
-    prompt_token_ids: what the model read, a BOS token included.
-    """
-
-    text: str
-    token_ids: list[int]
-    finish_reason: FinishReason
-    stop_reason: int | str | None
-    prompt_token_ids: list[int]
+__all__ = ["LM", "Generation"]
 
 
 class LM:
@@ -64,7 +52,7 @@ class LM:
         self.model = model
         self.config = model.config
         self.tokenizer = tokenizer
-        self.stop_token_ids = self._own_stop_token_ids(generation_config or {})
+        self._generation_config = generation_config or {}
 
     @property
     def device(self) -> torch.device:
@@ -116,7 +104,7 @@ class LM:
             GenerationError: a wrong setting or prompt, by name and value.
         """
         prompts, is_batch = self._prompts(prompt)
-        results = self._collect(prompts, self._events(prompts, settings))
+        results = collect(prompts, self._events(prompts, settings))
         return results if is_batch else results[0]
 
     @overload
@@ -146,6 +134,107 @@ class LM:
         prompts, _ = self._prompts(prompt)
         return self._events(prompts, settings)
 
+    @overload
+    def chat(
+        self,
+        messages: Chat,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        template_variables: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Generation: ...
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Chat],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        template_variables: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> list[Generation]: ...
+    def chat(
+        self,
+        messages: Chat | Sequence[Chat],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        template_variables: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Generation | list[Generation]:
+        """Answer a conversation, or a list of conversations as one batch.
+
+        Messages and tools are as in OpenAI's API. The answer is the generation's `message`; its
+        `text` is the same without control tokens. `template_variables` reach the chat template
+        (`enable_thinking`, …); the settings are those of `generate`.
+
+        Raises:
+            GenerationError: the model has no tokenizer or no chat template, or a wrong setting.
+            TokenizerError: a wrong message, or one that the template refuses.
+        """
+        chats, is_batch = read_chats(messages)
+        prompts = [self.chat_prompt(chat, tools, **(template_variables or {})) for chat in chats]
+        results = [self._answered(result) for result in self.generate(prompts, **settings)]
+        return results if is_batch else results[0]
+
+    def chat_prompt(
+        self,
+        messages: Chat,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **template_variables: Any,
+    ) -> list[int]:
+        """The ids with which the model is asked for the next answer (for `generate`, `stream`)."""
+        return self.chat_format.encode(messages, tools, True, **template_variables)
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How the model is spoken to; GenerationError, with the way out, where that is not known.
+
+        Raises TokenizerError where the model's template is damaged.
+        """
+        if self.tokenizer is None:
+            raise GenerationError(
+                "this model has no tokenizer, so it cannot chat.",
+                hint="Add the tokenizer's files to the model's directory.",
+            )
+        if self.tokenizer.chat_template is None:
+            raise GenerationError(
+                "this model has no chat template: it was not taught to chat, or its template is "
+                "lost.",
+                hint="Use `generate`, or put the template of its training into its directory as "
+                "chat_template.jinja.",
+            )
+        return ChatFormat.of(self.tokenizer)
+
+    @cached_property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """Every id that the checkpoint calls an end, and those that end a turn of its chats."""
+        named = self._generation_config.get("eos_token_id")
+        ids = list(named) if isinstance(named, list | tuple) else [named]
+        ids += self.config.eos_token_ids
+        if self.tokenizer is not None:
+            ids += [self.tokenizer.eos_token_id, *self._turn_end_ids()]
+        return tuple(sorted({token_id for token_id in ids if token_id is not None}))
+
+    def _turn_end_ids(self) -> list[int]:
+        if self.tokenizer is None:
+            return []
+        try:
+            if self.tokenizer.chat_template is None:
+                return []
+            ids = self.chat_format.turn_end_ids
+        except TokenizerError as error:  # what is no chat needs no template
+            warnings.warn(
+                f"what ends a turn is not known, so texts end at EOS alone: {error.message}",
+                stacklevel=2,
+            )
+            return []
+        return [token_id for token_id in ids if token_id < self.config.vocab_size]
+
+    def _answered(self, result: Generation) -> Generation:
+        text = self.chat_format.answer_text(result.token_ids)
+        if isinstance(result.stop_reason, str):
+            text = text.partition(result.stop_reason)[0]
+        return replace(result, message=self.chat_format.parse(text))
+
     def _prompts(self, prompt: object) -> tuple[list[list[int]], bool]:
         return read_prompts(prompt, self.tokenizer, self.config)
 
@@ -165,34 +254,6 @@ class LM:
         return generate_events(
             self.model, prompts, params, stop_token_ids=stop_token_ids, tokenizer=self.tokenizer
         )
-
-    @staticmethod
-    def _collect(prompts: list[list[int]], events: Iterator[TokenEvent]) -> list[Generation]:
-        texts: list[list[str]] = [[] for _ in prompts]
-        token_ids: list[list[int]] = [[] for _ in prompts]
-        results: dict[int, Generation] = {}
-        for event in events:
-            texts[event.row].append(event.text)
-            if event.token_id is not None:
-                token_ids[event.row].append(event.token_id)
-            if event.finish_reason is not None:
-                results[event.row] = Generation(
-                    text="".join(texts[event.row]),
-                    token_ids=token_ids[event.row],
-                    finish_reason=event.finish_reason,
-                    stop_reason=event.stop_reason,
-                    prompt_token_ids=prompts[event.row],
-                )
-        return [results[row] for row in range(len(prompts))]
-
-    def _own_stop_token_ids(self, generation_config: Mapping[str, Any]) -> tuple[int, ...]:
-        """Every id that the checkpoint calls an end: its configs' and its tokenizer's."""
-        named = generation_config.get("eos_token_id")
-        ids = list(named) if isinstance(named, list | tuple) else [named]
-        ids += self.config.eos_token_ids
-        if self.tokenizer is not None:
-            ids.append(self.tokenizer.eos_token_id)
-        return tuple(sorted({token_id for token_id in ids if token_id is not None}))
 
     def _input_ids(self, input_ids: Tensor | Sequence[Sequence[int]]) -> Tensor:
         ids = _matrix(input_ids, "input_ids")
