@@ -6,7 +6,7 @@ Field names are HuggingFace's, so `config.json` needs no translation. A wrong va
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -252,7 +252,7 @@ def _check_integer(name: str, value: Any, minimum: int) -> None:
 
 def _check_number(name: str, value: Any, is_right: Any, wanted: str) -> None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not is_right(value):
+    if not is_number or not abs(value) <= sys.float_info.max or not is_right(value):
         raise ConfigError(f"{name} is {value!r}; it must be {wanted}.")
 
 

@@ -6,6 +6,7 @@ import difflib
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from llamita.config import FIELD_NAMES
@@ -39,6 +40,9 @@ def read_fields(
     overrides = dict(overrides or {})
     known = {*names, *own, *harmless}
     keys = {str(key): value for key, value in raw.items()}
+    for key, value in keys.items():
+        if not isinstance(value, (str, int, float, list, tuple, dict, NoneType)):
+            raise CheckpointError(f"{key} in the config of {source} is a {type(value).__name__}.")
     fields: dict[str, Any] = {}
     for key, value in overrides.items():
         if key not in FIELD_NAMES and key not in known and key not in keys:
@@ -50,7 +54,8 @@ def read_fields(
         if key in known or key in keys:
             keys[key] = value
     for key, value in keys.items():
-        is_neutral = value is False or value is None or value in ("", [], {})
+        is_empty = isinstance(value, (str, list, tuple, dict)) and not value
+        is_neutral = value is False or value is None or is_empty
         if key not in known and not is_neutral:
             _refuse(key, value, source)
         field = names.get(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 from llamita.errors import CheckpointError
@@ -43,7 +44,7 @@ def kind_of(path: Path) -> str | None:
     if head[:4] in (b"GGUF", b"FUGG"):
         return GGUF
     if head[:4] == b"PK\x03\x04":
-        return TORCH if _is_torch_zip(path) else None
+        return TORCH if _is_torch_zip(path, head) else None
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05" and len(head) > 2:
         return TORCH
     length = int.from_bytes(head[:8], "little")
@@ -75,19 +76,19 @@ def refusal(path: Path) -> CheckpointError:
     return CheckpointError(f"{path} is a file, not a model that is known here.", hint=_HINT)
 
 
-def _is_torch_zip(path: Path) -> bool:
-    """Whether the archive's names are PyTorch's; a damaged directory of names counts as such."""
+def _is_torch_zip(path: Path, head: bytes) -> bool:
+    """Whether the archive's files are PyTorch's: `data.pkl` mostly comes first."""
+    end_of_name = 30 + int.from_bytes(head[26:28], "little")
+    if head[30:end_of_name].endswith(b"data.pkl"):
+        return True
     try:
         with path.open("rb") as handle:
             return any(name.endswith("data.pkl") for name in read_zip_directory(handle))
-    except (OSError, ValueError):
-        return True
+    except (ValueError, struct.error):
+        return False
 
 
 def _head(path: Path) -> bytes:
     check_plain_file(path, CheckpointError)
-    try:
-        with path.open("rb") as handle:
-            return handle.read(_HEAD)
-    except OSError as cause:
-        raise CheckpointError(f"cannot read {path}: {cause.strerror}.") from cause
+    with path.open("rb") as handle:
+        return handle.read(_HEAD)

@@ -49,7 +49,7 @@ class RotaryEmbedding:
         original, factor = config.max_position_embeddings, float(scaling["factor"])
         ratio = lengths.clamp(min=original).float() / original
         growth = (factor * ratio - (factor - 1)) ** (config.head_dim / (config.head_dim - 2))
-        base = config.rope_theta * growth
+        base = float(config.rope_theta) * growth
         return 1.0 / base[:, None] ** _exponents(config.head_dim).to(base.device)
 
 
@@ -69,7 +69,7 @@ def _exponents(head_dim: int) -> Tensor:
 
 def _frequencies(config: ModelConfig) -> tuple[Tensor, float]:
     """Inverse frequencies [D/2] and the factor on cosines and sines, for a fixed scaling."""
-    plain = 1.0 / config.rope_theta ** _exponents(config.head_dim)
+    plain = 1.0 / float(config.rope_theta) ** _exponents(config.head_dim)
     scaling = config.rope_scaling or {}
     match config.rope_type:
         case "linear":

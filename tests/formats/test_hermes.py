@@ -247,3 +247,12 @@ def test_what_hermes_cannot_express_is_refused(
     with pytest.raises(ConfigError, match=named):
         write_hermes(checkpoint, tmp_path / "new.pt")
     assert not (tmp_path / "new.pt").exists()
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2), torch.tensor(4), 10**400, float("nan")])
+def test_values_of_other_kinds_are_an_error_and_no_crash(value: object, tmp_path: Path) -> None:
+    for key in ("num_heads", "head_dim", "more"):
+        file = content()
+        file["config"][key] = value
+        with pytest.raises(LlamitaError):
+            load_checkpoint(save(file, tmp_path))
