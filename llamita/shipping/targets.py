@@ -10,15 +10,23 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from llamita.errors import ConfigError, TokenizerError
 from llamita.files import atomic_write_bytes
+from llamita.formats import huggingface
+from llamita.formats.armgpt import check_armgpt, write_armgpt
 from llamita.formats.checkpoint import Checkpoint
+from llamita.formats.config_write import config_to_json
+from llamita.formats.gguf_write import check_gguf, write_gguf
+from llamita.formats.hermes import check_hermes, write_hermes
+from llamita.formats.meta import check_meta, write_meta
 from llamita.shipping.precision import BLOCKS, DTYPES
-
-if TYPE_CHECKING:
-    from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.chat import BUILT_IN
+from llamita.tokenizer.export import armgpt_json, sentencepiece_model, tiktoken_ranks
+from llamita.tokenizer.files import TOKENIZER_JSON, TOKENIZER_MODEL
+from llamita.tokenizer.gguf_vocabulary import to_vocabulary
 
 _T = TypeVar("_T")
 CHAT_TEMPLATE = "chat_template.jinja"
@@ -78,14 +86,11 @@ def parse_quantization(quantization: str | None, target: str) -> None:
 def _prepare_hf(
     checkpoint: Checkpoint, tokenizer: Tokenizer | None, quantization: str | None
 ) -> Plan:
-    from llamita.formats.config_write import config_to_json
-    from llamita.formats.huggingface import write_model_files
-
     config_to_json(checkpoint.config, dtype="float32")
     dtype = DTYPES.get(quantization or "")
 
     def write(directory: Path) -> None:
-        write_model_files(
+        huggingface.write_model_files(
             checkpoint.config, checkpoint.tensors, directory, dtype, checkpoint.generation
         )
 
@@ -95,8 +100,6 @@ def _prepare_hf(
 def _prepare_meta(
     checkpoint: Checkpoint, tokenizer: Tokenizer | None, quantization: str | None
 ) -> Plan:
-    from llamita.formats.meta import check_meta, write_meta
-
     check_meta(checkpoint.config)
     dtype = DTYPES.get(quantization or "")
 
@@ -105,17 +108,15 @@ def _prepare_meta(
 
     if tokenizer is None:
         return Plan(write)
-    from llamita.tokenizer.export import sentencepiece_model, tiktoken_ranks
-
-    export = tiktoken_ranks if tokenizer.kind == "bpe" else sentencepiece_model
-    return _with_tokenizer(write, tokenizer, "Meta", "tokenizer.model", export)
+    if tokenizer.kind == "bpe":
+        return _with_tokenizer(write, tokenizer, "Meta", "llama3", TOKENIZER_MODEL, tiktoken_ranks)
+    export = sentencepiece_model
+    return _with_tokenizer(write, tokenizer, "Meta", "llama2", TOKENIZER_MODEL, export)
 
 
 def _prepare_hermes(
     checkpoint: Checkpoint, tokenizer: Tokenizer | None, quantization: str | None
 ) -> Plan:
-    from llamita.formats.hermes import check_hermes, write_hermes
-
     check_hermes(checkpoint.config)
     dtype = DTYPES.get(quantization or "")
 
@@ -124,16 +125,13 @@ def _prepare_hermes(
 
     if tokenizer is None:
         return Plan(write)
-    from llamita.tokenizer.export import sentencepiece_model
-
-    return _with_tokenizer(write, tokenizer, "Hermes", "tokenizer.model", sentencepiece_model)
+    export = sentencepiece_model
+    return _with_tokenizer(write, tokenizer, "Hermes", "chatml-tools", TOKENIZER_MODEL, export)
 
 
 def _prepare_armgpt(
     checkpoint: Checkpoint, tokenizer: Tokenizer | None, quantization: str | None
 ) -> Plan:
-    from llamita.formats.armgpt import check_armgpt, write_armgpt
-
     check_armgpt(checkpoint.config)
     dtype = DTYPES.get(quantization or "")
 
@@ -142,21 +140,15 @@ def _prepare_armgpt(
 
     if tokenizer is None:
         return Plan(write)
-    from llamita.tokenizer.export import armgpt_json
-
-    return _with_tokenizer(write, tokenizer, "ArmGPT", "tokenizer.json", armgpt_json)
+    return _with_tokenizer(write, tokenizer, "ArmGPT", "armgpt", TOKENIZER_JSON, armgpt_json)
 
 
 def _prepare_gguf(
     checkpoint: Checkpoint, tokenizer: Tokenizer | None, quantization: str | None
 ) -> Plan:
-    from llamita.formats.gguf_write import check_gguf, write_gguf
-
     check_gguf(checkpoint.config, quantization)
     vocabulary = None
     if tokenizer is not None:
-        from llamita.tokenizer.gguf_vocabulary import to_vocabulary
-
         vocabulary = _or_leave_out(lambda: to_vocabulary(tokenizer), "GGUF")
 
     def write(path: Path) -> None:
@@ -181,14 +173,18 @@ def _with_tokenizer(
     write: Callable[[Path], None],
     tokenizer: Tokenizer,
     layout: str,
+    chat_format: str,
     name: str,
     export: Callable[[Tokenizer], bytes],
 ) -> Plan:
-    """A plan for a layout whose tokenizer is one file, which has no room for a chat template."""
+    """A plan for a layout whose tokenizer is one file, which has no room for a chat template.
+
+    chat_format: the one that programs of this layout, and llamita, use where none is given.
+    """
     files = {name: _or_leave_out(lambda: export(tokenizer), f"the {layout} layout")}
     notes = []
-    if tokenizer.chat_template is not None:
-        files[CHAT_TEMPLATE] = tokenizer.chat_template.encode()
+    if tokenizer.chat_template not in (None, BUILT_IN[chat_format].template):
+        files[CHAT_TEMPLATE] = str(tokenizer.chat_template).encode()
         notes.append(
             f"the chat template lies beside the weights as {CHAT_TEMPLATE}: llamita reads it "
             f"there, {layout}'s own programs use the chat format built into them."

@@ -6,6 +6,7 @@ from typing import Any
 
 from llamita.errors import LlamitaError
 from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.chat import ChatFormat
 
 PROBE_CONVERSATION: list[dict[str, Any]] = [
     {"role": "user", "content": "What is 12 × 9? Two lines,\nplease."},
@@ -18,11 +19,8 @@ def render(tokenizer: Tokenizer, messages: list[dict[str, Any]]) -> str | None:
     """The prompt for the next answer; None without a template, or where it refuses."""
     if tokenizer.chat_template is None:
         return None
-    from llamita.tokenizer.chat import ChatFormat
-
     try:
-        chat_format = ChatFormat.of(tokenizer)
-        return None if chat_format is None else chat_format.render(messages)
+        return ChatFormat.of(tokenizer).render(messages, add_generation_prompt=True)
     except LlamitaError:
         return None
 
