@@ -84,11 +84,14 @@ def _is_torch_zip(path: Path, head: bytes) -> bool:
     try:
         with path.open("rb") as handle:
             return any(name.endswith("data.pkl") for name in read_zip_directory(handle))
-    except (ValueError, struct.error):
+    except (ValueError, OSError, struct.error):
         return False
 
 
 def _head(path: Path) -> bytes:
     check_plain_file(path, CheckpointError)
-    with path.open("rb") as handle:
-        return handle.read(_HEAD)
+    try:
+        with path.open("rb") as handle:
+            return handle.read(_HEAD)
+    except OSError as cause:
+        raise CheckpointError(f"cannot read {path}: {cause.strerror}.") from cause
