@@ -32,7 +32,9 @@ _CONTENT = """\
 {%- endfor -%}
 {%- endif -%}
 """
-_TRIMMED_CONTENT = _CONTENT.replace("{{ message['content'] }}", "{{ message['content'] | trim }}")
+_TRIMMED_CONTENT = (
+    "{%- set content -%}\n" + _CONTENT + "{%- endset -%}\n{{ content | trim -}}\n"
+)
 
 _CHATML_TOOLS = (
     """\

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from llamita.tokenizer import Tokenizer, train_tokenizer
+from llamita.tokenizer.hf import HFTokenizer
+from tests.tokenizer.chat_cases import with_control_tokens
 from tests.tokenizer.tokenizer_texts import MIXED, SPECS, WORDS, train_model
 
 
@@ -69,3 +73,24 @@ def write(tmp_path: Path) -> Any:
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def chat_tokenizer(corpus: list[str]) -> HFTokenizer:
+    """Byte-level BPE with the control tokens of all chat formats; it adds no BOS."""
+    made = train_tokenizer(corpus, "bpe:500")
+    definition, config = with_control_tokens(
+        json.dumps({**made._definition(), "post_processor": None}),
+        {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"},
+    )
+    return HFTokenizer(definition, {"tokenizer_config.json": config})
+
+
+@pytest.fixture(scope="session")
+def peer(
+    chat_tokenizer: HFTokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> PreTrainedTokenizerBase:
+    """The same tokenizer in `transformers`."""
+    folder = tmp_path_factory.mktemp("peer")
+    chat_tokenizer.save(folder)
+    return AutoTokenizer.from_pretrained(folder)
