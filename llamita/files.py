@@ -31,6 +31,9 @@ LARGEST_JSON = 16_000_000
 """Bytes. An empty list takes three in a file and sixty in memory; real configs have thousands."""
 
 _MOST_CONTAINERS, _MOST_VALUES, _DEEPEST = 4_000_000, 8_000_000, 100
+_MOST_DIGITS = 100
+"""transformers writes 10 ** 30 for a length without limit; what is above 10 ** 308 is no float."""
+
 _TEMPORARY = re.compile(r"\.(.+)\.([0-9]+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
 
 
@@ -139,7 +142,7 @@ def parse_json(
 
 
 def _parse_integer(digits: str) -> int:
-    if len(digits) > 20:
+    if len(digits) > _MOST_DIGITS:
         raise ValueError(f"the number {digits[:20]}… has {len(digits)} digits")
     return int(digits)
 
