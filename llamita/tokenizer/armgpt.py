@@ -106,7 +106,7 @@ def _read_characters(
         add_bos=False,
     )
     return HFTokenizer(
-        json.dumps(definition, ensure_ascii=False),
+        definition,
         {**_templates(files), "tokenizer_config.json": config},
         path=path,
     )

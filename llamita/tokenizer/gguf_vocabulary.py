@@ -60,6 +60,8 @@ def from_vocabulary(vocabulary: Vocabulary, path: Path) -> Tokenizer:
 
 
 def _byte_level(vocabulary: Vocabulary, types: Sequence[int], path: Path) -> Tokenizer:
+    if vocabulary.merges is None:
+        raise TokenizerError(f"{path} is damaged: its gpt2 tokenizer has no merges.")
     known = _pre_tokenizer(vocabulary.pre, path)
     tokens = vocabulary.tokens
     ids = {
@@ -76,7 +78,7 @@ def _byte_level(vocabulary: Vocabulary, types: Sequence[int], path: Path) -> Tok
     add_bos = known.add_bos if vocabulary.add_bos is None else vocabulary.add_bos
     prefix = _frame(vocabulary, "bos", add_bos, path)
     suffix = _frame(vocabulary, "eos", bool(vocabulary.add_eos), path)
-    definition = {
+    definition: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -100,11 +102,15 @@ def _byte_level(vocabulary: Vocabulary, types: Sequence[int], path: Path) -> Tok
             "byte_fallback": False,
             "ignore_merges": known.ignore_merges,
             "vocab": ids,
-            "merges": _checked_merges(vocabulary.merges, ids, path),
+            "merges": vocabulary.merges,
         },
     }
     files = _side_files(vocabulary, roles, bool(prefix), bool(suffix), path)
-    return HFTokenizer(json.dumps(definition, ensure_ascii=False), files, path=path)
+    try:
+        return HFTokenizer(definition, files, path=path)
+    except TokenizerError:
+        _check_merges(definition["model"]["merges"], ids, path)
+        raise
 
 
 def _sentencepiece(vocabulary: Vocabulary, types: list[int], path: Path) -> Tokenizer:
@@ -207,9 +213,8 @@ def _pre_tokenizer(name: str | None, path: Path) -> PreTokenizer:
     return known
 
 
-def _checked_merges(merges: list[str] | None, ids: dict[str, int], path: Path) -> list[str]:
-    if merges is None:
-        raise TokenizerError(f"{path} is damaged: its gpt2 tokenizer has no merges.")
+def _check_merges(merges: list[str], ids: dict[str, int], path: Path) -> None:
+    """Say which merge the library refused; it looks at each of them as well."""
     for merge in merges:
         left, _, right = merge.partition(" ")
         if left not in ids or right not in ids or left + right not in ids:
@@ -217,7 +222,6 @@ def _checked_merges(merges: list[str] | None, ids: dict[str, int], path: Path) -
                 f"{path} is damaged: the merge {merge!r} names what is no token.",
                 hint="A merge is two tokens with a space between them, which join to a third.",
             )
-    return merges
 
 
 def _frame(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ PARTS_AT_ONCE = 16
 
 
 class HFTokenizer(Tokenizer):
-    """A tokenizer over the text of a tokenizer.json.
+    """A tokenizer over the text of a tokenizer.json, or over its parsed content.
 
     `files` are the other files of the tokenizer by name (`tokenizer_config.json`, chat templates,
     `tokenizer.model`): they give the special tokens and are saved again unchanged. `path` names
@@ -44,16 +45,18 @@ class HFTokenizer(Tokenizer):
 
     def __init__(
         self,
-        tokenizer_json: str,
+        tokenizer_json: str | dict[str, Any],
         files: Mapping[str, bytes] | None = None,
         *,
         generation: Mapping[str, Any] | None = None,
         path: Path = Path("tokenizer.json"),
     ) -> None:
-        self._json = tokenizer_json
+        self._source = tokenizer_json
         self._files = dict(files or {})
         self._path = path
-        definition: Any = parse_json(tokenizer_json, path, TokenizerError)
+        definition: Any = tokenizer_json
+        if isinstance(tokenizer_json, str):
+            definition = parse_json(tokenizer_json, path, TokenizerError)
         pipeline = read_pipeline(definition, path)
         self._backend = self._build_backend(definition, path)
         self._can_cut = splits_at_line_ends(definition)
@@ -106,8 +109,16 @@ class HFTokenizer(Tokenizer):
         files = {"tokenizer.json": self._json.encode(), **self._files}
         write_tokenizer_files(directory, files)
 
+    @cached_property
+    def _json(self) -> str:
+        if isinstance(self._source, str):
+            return self._source
+        return json.dumps(self._source, ensure_ascii=False)
+
     def _definition(self) -> dict[str, Any]:
-        definition: dict[str, Any] = json.loads(self._json)
+        if isinstance(self._source, dict):
+            return self._source
+        definition: dict[str, Any] = json.loads(self._source)
         return definition
 
     def _token_surface(self, token_id: int) -> bytes:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -111,7 +110,7 @@ def read_tiktoken(
     )
     kept = {name: content for name, content in files.items() if "chat_template" in name}
     return HFTokenizer(
-        json.dumps(definition, ensure_ascii=False),
+        definition,
         {**kept, "tokenizer_config.json": config},
         path=path,
     )

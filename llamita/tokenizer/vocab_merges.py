@@ -6,7 +6,6 @@ its code: GPT-2's, or Qwen2's, which also brings text into NFC.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -81,7 +80,7 @@ def read_vocab_and_merges(
         },
     }
     return HFTokenizer(
-        json.dumps(definition, ensure_ascii=False),
+        definition,
         files,
         generation=generation,
         path=directory / VOCAB,
