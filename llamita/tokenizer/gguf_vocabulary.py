@@ -9,6 +9,7 @@ llama.cpp leaves alone unless it is asked to parse special tokens.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -196,6 +197,8 @@ def _check_tables(vocabulary: Vocabulary, types: Sequence[int], path: Path) -> N
                 )
     if "" in tokens:
         raise TokenizerError(f"{path} is damaged: token {tokens.index('')} is empty.")
+    if not all(map(math.isfinite, vocabulary.scores or ())):
+        raise TokenizerError(f"{path} is damaged: scores of its tokens are no numbers.")
     byte_names = set(BYTE_TOKENS)
     for token, token_type in zip(tokens, types, strict=True):
         if token_type == BYTE and token not in byte_names:

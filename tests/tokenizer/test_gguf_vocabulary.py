@@ -91,6 +91,7 @@ def test_damaged_tables_are_named(
     ("change", "message"),
     [
         (lambda v: {"scores": None}, "no scores"),
+        (lambda v: {"scores": edited(v.scores, 9, float("nan"))}, "are no numbers"),
         (lambda v: {"types": edited(v.types, 500, UNKNOWN)}, "2 of its tokens"),
     ],
 )
