@@ -49,6 +49,13 @@ def command(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Text to measure bits per byte on, before and after."),
     ] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GB",
+            help="What verifying may take; 2.5 if left out. Larger models are read part by part.",
+        ),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what a former conversion left at DST.")
     ] = False,
@@ -59,7 +66,7 @@ def command(
     from llamita.formats.config_read import parse_overrides
     from llamita.shipping.convert import Conversion, convert, parse_text
     from llamita.shipping.report import table
-    from llamita.shipping.verify_conversion import FAILED
+    from llamita.shipping.verify_conversion import DEFAULT_MEMORY, FAILED
 
     report = convert(
         Conversion(
@@ -73,6 +80,7 @@ def command(
             preset=preset,
             overrides=parse_overrides(override) if override else None,
             texts=parse_text(text),
+            memory=DEFAULT_MEMORY if memory is None else memory * 1e9,
             overwrite=overwrite,
         ),
         say,

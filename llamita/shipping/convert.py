@@ -30,7 +30,12 @@ from llamita.shipping.place import (
 from llamita.shipping.precision import check_range, stored_size
 from llamita.shipping.report import mark_name, read_reports, write_reports
 from llamita.shipping.targets import Target, parse_quantization
-from llamita.shipping.verify_conversion import UNVERIFIED, Verification, verify_conversion
+from llamita.shipping.verify_conversion import (
+    DEFAULT_MEMORY,
+    UNVERIFIED,
+    Verification,
+    verify_conversion,
+)
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.load import checkpoint_tokenizer
 
@@ -47,6 +52,7 @@ class Conversion:
         keep_tokenizer: whether the tokenizer goes along.
         tokenizer, preset, overrides: for reading the source, as for `load_checkpoint`.
         texts: documents to measure bits per byte on.
+        memory: bytes that models may take while they are compared.
         overwrite: whether a former conversion at the destination may be replaced.
     """
 
@@ -60,6 +66,7 @@ class Conversion:
     preset: str | None = None
     overrides: Mapping[str, Any] | None = None
     texts: Sequence[str] | None = None
+    memory: float = DEFAULT_MEMORY
     overwrite: bool = False
 
 
@@ -109,6 +116,7 @@ def convert(
                 target.name,
                 conversion.quantization,
                 conversion.texts,
+                conversion.memory,
                 say,
             )
         found.notes[:0] = plan.notes

@@ -64,6 +64,7 @@ def run_llama_cpp(request: dict[str, Any]) -> dict[str, Any]:
     params.n_parallel = 1
     params.warmup = False
     params.fit_params = False
+    params.no_extra_bufts = True  # no second, rearranged copy of the weights
     params.n_gpu_layers = 0
     params.use_jinja = True
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = request["threads"]

@@ -54,11 +54,17 @@ class Comparison:
     notes: list[str]
 
 
-def compare(a: LM, b: LM, tolerance: float = DEFAULT_TOLERANCE) -> Comparison:
+def compare(
+    a: LM, b: LM, tolerance: float = DEFAULT_TOLERANCE, single_pass: bool = False
+) -> Comparison:
     """Compare two models loaded in float32.
 
     The largest allowed gap is `tolerance`, or `tolerance` times the scale of the logits where that
     is below 1: a model whose logits are all tiny is not the same as any other such model.
+
+    single_pass: for models that are read anew at each pass, and whose tensors were compared:
+        nothing is generated (`greedy_equal` says whether the best token is the same everywhere),
+        and embeddings are not looked at.
     """
     differences, notes = _compare_configs(a.config, b.config)
     if a.stop_token_ids != b.stop_token_ids:
@@ -68,8 +74,10 @@ def compare(a: LM, b: LM, tolerance: float = DEFAULT_TOLERANCE) -> Comparison:
     if a.config.vocab_size == b.config.vocab_size:
         rows = probe_rows(a, b)
         positions = rows.numel()
-        gap, scale = _compare_logits(a, b, rows, tolerance, differences)
-        if gap is not None and scale is not None:
+        gap, scale, best_equal = _compare_logits(a, b, rows, tolerance, differences)
+        if single_pass:
+            greedy_equal = best_equal
+        elif gap is not None and scale is not None:
             limit = _limit(tolerance, scale)
             greedy_equal = _compare_greedy(a, b, rows[0], limit, differences, notes)
             _compare_embeddings(a, b, tolerance, differences)
@@ -129,12 +137,13 @@ def probe_rows(a: LM, b: LM) -> Tensor:
 
 def _compare_logits(
     a: LM, b: LM, rows: Tensor, tolerance: float, differences: list[str]
-) -> tuple[float | None, float | None]:
+) -> tuple[float | None, float | None, bool | None]:
+    """The gap, the scale, and whether the best token is the same at each position."""
     left, right = a.logits(rows.to(a.device)).cpu(), b.logits(rows.to(b.device)).cpu()
     broken = [name for name, x in (("A", left), ("B", right)) if not bool(x.isfinite().all())]
     if broken:
         differences.append(f"the logits of {' and '.join(broken)} are not all finite numbers.")
-        return None, None
+        return None, None, None
     gaps = (left - right).abs().amax(-1)
     gap, scale = float(gaps.max()), float(left.std())
     limit = _limit(tolerance, scale)
@@ -145,7 +154,7 @@ def _compare_logits(
             f"logits differ by up to {gap:.3g}, where {limit:.3g} is allowed (their scale is "
             f"{scale:.3g}); first at position {first}, at {int(beyond.sum())} of {gaps.numel()}."
         )
-    return gap, scale
+    return gap, scale, torch.equal(left.argmax(-1), right.argmax(-1))
 
 
 def _limit(tolerance: float, scale: float) -> float:

@@ -23,7 +23,9 @@ from llamita.formats.checkpoint import Checkpoint, build_model
 from llamita.formats.detect import load_checkpoint
 from llamita.formats.stored import StoredTensor
 from llamita.inference.lm import LM
+from llamita.model.transformer import Transformer
 from llamita.shipping import runtimes
+from llamita.shipping.streamed import streamed_bytes, streamed_model, whole_bytes
 from llamita.shipping.verify import DEFAULT_TOLERANCE, Comparison, compare, probe_rows
 from llamita.shipping.verify_chat import PROBE_CONVERSATION, compare_chat, render
 from llamita.shipping.verify_tensors import compare_tensors, expected_tensors, is_lossless
@@ -34,6 +36,8 @@ from llamita.tokenizer.load import checkpoint_tokenizer
 VERIFIED, SELF_CHECK, FAILED, UNVERIFIED = "verified", "self-check", "failed", "unverified"
 _MODELS_AT_ONCE = 2
 _SPARE_BYTES = 2**29
+DEFAULT_MEMORY = 2.5e9
+"""Bytes that the models compared may take by default, so that verifying takes less than 3 GB."""
 Say = Callable[[str], object]
 
 
@@ -83,6 +87,7 @@ def verify_conversion(
     target: str,
     quantization: str | None,
     texts: Sequence[str] | None = None,
+    memory: float = DEFAULT_MEMORY,
     say: Say = lambda text: None,
 ) -> Verification:
     """Hold the checkpoint at `path`, written as `target`, against its source.
@@ -90,6 +95,7 @@ def verify_conversion(
     Args:
         tokenizer: the source's, or None where it was left out.
         texts: documents for bits per byte, besides the built-in page.
+        memory: bytes that models may take; larger ones are read part by part.
         say: told what is being done.
 
     A file that cannot be read back is a failed verification, not an error.
@@ -98,7 +104,7 @@ def verify_conversion(
     try:
         result = load_checkpoint(path)
         own = None if tokenizer is None else checkpoint_tokenizer(result)
-        _verify(found, source, tokenizer, result, own, target, quantization, texts, say)
+        _verify(found, source, tokenizer, result, own, target, quantization, texts, memory, say)
     except LlamitaError as error:
         found.differences.append(f"it cannot be read back: {error.message}")
     if found.differences:
@@ -115,6 +121,7 @@ def _verify(
     target: str,
     quantization: str | None,
     texts: Sequence[str] | None,
+    memory: float,
     say: Say,
 ) -> None:
     say("comparing every tensor")
@@ -125,18 +132,23 @@ def _verify(
     found.chat_equal = compare_chat(tokenizer, own, found.differences, found.notes)
     runtime = runtimes.runtime_of(target)
     found.runtime = None if runtime is None else {"name": runtime[0], "version": None}
-    needed = _MODELS_AT_ONCE * 4 * sum(t.numel() for t in source.tensors.values()) + _SPARE_BYTES
     available = available_memory()
-    if needed > available:
+    memory = min(memory, available)
+    is_streamed = _MODELS_AT_ONCE * whole_bytes(source) + _SPARE_BYTES > memory
+    needed = streamed_bytes(source) + _SPARE_BYTES
+    if is_streamed and needed > available:
         found.notes.append(
-            f"logits were not compared: two such models in float32 need {needed / 1e9:.1f} GB of "
-            f"memory, {available / 1e9:.1f} GB are free. Every tensor was."
+            f"logits were not compared: that needs {needed / 1e9:.1f} GB of memory, "
+            f"{available / 1e9:.1f} GB are free. Every tensor was."
         )
         return
     if set(expected) != set(source.tensors):
         return
     say("comparing logits, greedy tokens and tokenization")
-    probe = _compare_models(found, source, tokenizer, result, own, expected, texts, target, say)
+    make = streamed_model if is_streamed else _whole_model
+    probe = _compare_models(
+        found, source, tokenizer, result, own, expected, texts, target, make, say
+    )
     if runtime is None:
         return
     name, is_installed = runtime
@@ -145,6 +157,12 @@ def _verify(
         found.notes.append(f"{name} did not judge it: the package {package} is not installed.")
     elif target == "gguf" and own is None:
         found.notes.append(f"{name} did not judge it: it runs no model without a tokenizer.")
+    elif target == "hf" and whole_bytes(source) + _SPARE_BYTES > memory:
+        needed = whole_bytes(source) + _SPARE_BYTES
+        found.notes.append(
+            f"{name} did not judge it: that needs {needed / 1e9:.1f} GB of memory. Allow it with "
+            f"--memory {math.ceil(needed / 1e9)}."
+        )
     else:
         say(f"asking {name}")
         found.runtime = runtimes.judge(name, result.path, probe, found.differences)
@@ -160,20 +178,27 @@ def _compare_models(
     expected: dict[str, StoredTensor],
     texts: Sequence[str] | None,
     target: str,
+    make: Callable[[Checkpoint], Transformer],
     say: Say,
 ) -> runtimes.Probe:
     """Compare source and result; returns what the target's runtime is to be asked."""
-    written = _model(result, own)
-    before = _model(source, tokenizer)
+
+    def model(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> LM:
+        return LM(make(checkpoint), tokenizer, checkpoint.generation)
+
+    single_pass = make is streamed_model
+    written, before = model(result, own), model(source, tokenizer)
     lossy = any(not is_lossless(source.tensors[n], t) for n, t in result.tensors.items())
-    found.comparison = compare(before, written, math.inf if lossy else DEFAULT_TOLERANCE)
+    found.comparison = compare(
+        before, written, math.inf if lossy else DEFAULT_TOLERANCE, single_pass
+    )
     if lossy or texts is not None:
         say("measuring bits per byte")
         found.bits_per_byte = _bits_per_byte(found, before, written, texts)
     verdict = found.comparison
     if lossy:  # what was rounded must be the rounded source as exactly as a copy is the source
-        before = _model(replace(source, tensors=expected), tokenizer)
-        verdict = compare(before, written)
+        before = model(replace(source, tensors=expected), tokenizer)
+        verdict = compare(before, written, single_pass=single_pass)
         found.rounded_logit_gap = verdict.max_logit_gap
     del before
     found.differences += verdict.differences
@@ -194,8 +219,8 @@ def _compare_models(
     )
 
 
-def _model(checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> LM:
-    return LM(build_model(checkpoint, "cpu", torch.float32), tokenizer, checkpoint.generation)
+def _whole_model(checkpoint: Checkpoint) -> Transformer:
+    return build_model(checkpoint, "cpu", torch.float32)
 
 
 def _texts_for(tokenizer: Tokenizer | None, target: str) -> list[str]:
