@@ -24,8 +24,8 @@ def main() -> None:
         work.mkdir()
         make_bases(bases)
         if options.case is None:
-            result = run_cases(range(options.start, options.start + options.count), bases, work)
-            print(*result.faults, sep="\n")
+            numbers = range(options.start, options.start + options.count)
+            result = run_cases(numbers, bases, work, show=True)
             print(result.outcomes, f"structured: {result.structured}")
             kinds = Counter(
                 (answer.get("what", "").split(":")[0], answer["outcome"])

@@ -59,7 +59,7 @@ class GGUFParts:
             dims = [reader.take("Q") for _ in range(reader.take("I"))]
             infos.append((name, dims, reader.take("I"), reader.take("Q")))
         start = -(-reader.position // 32) * 32
-        ends = sorted(offset for *_, offset in infos)[1:] + [len(data) - start]
+        ends = [*sorted(offset for *_, offset in infos)[1:], len(data) - start]
         tensors = [
             Tensor(name.decode(), dims, kind, data[start + offset : start + end])
             for (name, dims, kind, offset), end in zip(infos, ends, strict=True)

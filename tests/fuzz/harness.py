@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self, bases: Path, folder: Path, seconds: int, planted: str | None) -> None:
         settings = {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
-        self.errors = tempfile.TemporaryFile()
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.fuzz.worker"),
@@ -104,6 +104,7 @@ def run_cases(
     folder: Path,
     seconds: int = SECONDS,
     planted: str | None = None,
+    show: bool = False,
 ) -> Result:
     """Open every case of `numbers` in workers; a fault is reported with how to see it again."""
     result = Result()
@@ -119,6 +120,8 @@ def run_cases(
                 f"case {number} ({answer.get('what', 'python -m tests.fuzz --case N shows it')}): "
                 f"{answer['detail']}"
             )
+            if show:
+                print(result.faults[-1], flush=True)
             if worker.process.poll() is not None or "memory" in answer["detail"]:
                 worker.close()
                 worker = Worker(bases, folder, seconds, planted)

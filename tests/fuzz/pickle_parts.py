@@ -8,6 +8,7 @@ import random
 import struct
 import zipfile
 import zlib
+from itertools import pairwise
 
 from tests.fuzz.raw import NUMBERS, RAW
 
@@ -72,7 +73,7 @@ def _steps(data: bytes) -> list[bytes]:
         pass
     bounds = [*starts, stream.tell() if starts else 0, len(data)]
     bounds = sorted({0, *bounds})
-    return [data[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(bounds)]
 
 
 def _other_argument(draw: random.Random, step: bytes) -> bytes:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from llamita.tokenizer.chat_sandbox import render_template
 
 from llamita.errors import LlamitaError
 from llamita.formats.checkpoint import build_model
 from llamita.formats.detect import load_checkpoint
+from llamita.tokenizer.chat_sandbox import render_template
 from llamita.tokenizer.load import checkpoint_tokenizer
 from tests.fuzz.bases import BASES
 from tests.fuzz.cases import Case, make_case
