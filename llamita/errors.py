@@ -23,7 +23,7 @@ class LlamitaError(Exception):
         message = _one_line(message)
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = None if hint is None else _one_line(hint)
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message

@@ -20,7 +20,7 @@ import torch
 from llamita.errors import LlamitaError
 from llamita.formats.checkpoint import build_model
 from llamita.formats.detect import load_checkpoint
-from llamita.tokenizer.chat_sandbox import render_template
+from llamita.tokenizer.chat import ChatFormat
 from llamita.tokenizer.load import checkpoint_tokenizer
 from tests.fuzz.bases import BASES
 from tests.fuzz.cases import Case, make_case
@@ -40,8 +40,9 @@ def open_as_a_user_would(target: Path, overrides: dict[str, Any]) -> None:
         tokenizer.decode(range(tokenizer.vocab_size), skip_special_tokens=False)
         tokenizer.summary()
         if tokenizer.chat_template is not None:
-            variables = {"messages": CHAT, "add_generation_prompt": True}
-            tokenizer.encode(render_template(tokenizer.chat_template, variables))
+            chat = ChatFormat.of(tokenizer)
+            chat.encode(CHAT, add_generation_prompt=True)
+            chat.turn_end_ids  # noqa: B018
     model = build_model(checkpoint, dtype=torch.float32)
     with torch.no_grad():
         last = checkpoint.config.vocab_size - 1
@@ -54,7 +55,8 @@ def judge(case: Case) -> dict[str, Any]:
         open_as_a_user_would(case.target, case.base.overrides)
     except LlamitaError as error:
         text = str(error)
-        names = [path.name for path in case.folder.iterdir()] + [case.folder.name]
+        names = [path.name for path in case.folder.iterdir()]
+        names += [case.folder.name, "the chat template"]
         if len(text.splitlines()) > 2 or len(text) > 5000:
             return {"outcome": "fault", "detail": f"a long message: {text[:300]!r}"}
         if not any(name in text for name in names):
