@@ -45,7 +45,7 @@ _WRITERS: dict[str, Callable[[Tensor], Tensor]] = {
 QUANTIZED = tuple(_WRITERS)
 """The block formats that are written."""
 
-_AT_ONCE = 1 << 20
+_AT_ONCE = 1 << 18
 """Numbers in one go: with their intermediate results they stay in the processor's cache."""
 
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+_PLAIN = 100
+"""A token that is text by itself in the vocabularies of the tests, and in SmolLM2's."""
+
 
 class LlamaCpp:
     """A GGUF file in xllamacpp, in float32 throughout (its caches and its attention too)."""
@@ -29,8 +32,12 @@ class LlamaCpp:
         self.server = xllamacpp.Server(params)
 
     def next_tokens(self, ids: Sequence[int], top: int) -> dict[int, float]:
-        """The `top` likeliest next tokens after `ids` and their log-probabilities."""
-        answer = self._complete(ids, 1, top)
+        """The `top` likeliest next tokens after `ids` and their log-probabilities.
+
+        A token that is half a character would come without them, so it is made to choose an
+        ordinary one; the probabilities are those before that.
+        """
+        answer = self._complete(ids, 1, top, logit_bias=[[_PLAIN, 1e4]])
         [position] = answer["choices"][0]["logprobs"]["content"]
         return {entry["id"]: entry["logprob"] for entry in position["top_logprobs"]}
 
@@ -39,7 +46,7 @@ class LlamaCpp:
         content = self._complete(ids, count, 1)["choices"][0]["logprobs"]["content"]
         return [position["id"] for position in content]
 
-    def _complete(self, ids: Sequence[int], count: int, top: int) -> Any:
+    def _complete(self, ids: Sequence[int], count: int, top: int, **more: Any) -> Any:
         # The prefix that the last call had is still in the slot's cache: one new token each.
         answer = self.server.handle_completions(
             {
@@ -49,6 +56,7 @@ class LlamaCpp:
                 "temperature": 0,
                 "cache_prompt": True,
                 "ignore_eos": True,
+                **more,
             }
         )
         assert answer.get("choices"), answer
