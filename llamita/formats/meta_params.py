@@ -27,6 +27,9 @@ FIELDS = {
     "norm_eps": "rms_norm_eps",
     "rope_theta": "rope_theta",
     "max_seq_len": "max_position_embeddings",
+    # Written by others who use Meta's names:
+    "head_dim": "head_dim",
+    "hidden_dim": "intermediate_size",
 }
 _OWN = (
     "multiple_of",
