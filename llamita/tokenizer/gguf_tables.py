@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from llamita.errors import TokenizerError
@@ -34,15 +33,11 @@ def padding_name(token_id: int) -> str:
     return f"[PAD{token_id}]"
 
 
-def to_vocabulary(tokenizer: Tokenizer, vocab_size: int | None = None) -> Vocabulary:
+def to_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     """The tables of a GGUF file, with the roles, flags and chat templates of the tokenizer.
 
     All tokens that never come from text are control tokens in them: llama.cpp does not match these
     in text either, unless it is asked to (`parse_special`, as its server does for prompts).
-
-    Args:
-        vocab_size: the rows of the model's embedding; what the tokenizer lacks is filled up with
-            unused tokens, because llama.cpp wants a token for each row.
 
     Raises:
         TokenizerError: llama.cpp would give other ids; the message says why.
@@ -63,7 +58,7 @@ def to_vocabulary(tokenizer: Tokenizer, vocab_size: int | None = None) -> Vocabu
     else:
         proto = pieces_behind(tokenizer)
         tables = _merged(tokenizer) if proto is None else _pieces(tokenizer, proto)
-    return with_roles(_padded(tables, vocab_size), tokenizer)
+    return with_roles(_checked(tables), tokenizer)
 
 
 def _byte_level(tokenizer: HFTokenizer) -> Vocabulary:
@@ -221,24 +216,13 @@ def _listed(
     return tokens, types
 
 
-def _padded(tables: Vocabulary, vocab_size: int | None) -> Vocabulary:
-    size = len(tables.tokens)
-    if vocab_size is None:
-        vocab_size = size
-    if size > vocab_size:
-        raise TokenizerError(
-            f"the tokenizer has {size:,} tokens, and the model's vocab_size is {vocab_size:,}."
-        )
-    tokens = tables.tokens + [padding_name(i) for i in range(size, vocab_size)]
-    types = (tables.types or []) + [UNUSED] * (vocab_size - size)
-    scores = tables.scores
-    if scores is not None:
-        scores = scores + [_UNUSED_SCORE] * (vocab_size - size)
+def _checked(tables: Vocabulary) -> Vocabulary:
+    tokens = tables.tokens
     if len(set(tokens)) < len(tokens):
         raise refusal("two of its tokens have the same text, which llama.cpp does not allow")
     if any("\0" in token for token in tokens):
         raise refusal("a token holds the character U+0000, and llama.cpp reads texts up to it")
-    return replace(tables, tokens=tokens, types=types, scores=scores)
+    return tables
 
 
 def _check_bytes(tokens: Iterable[str]) -> None:

@@ -135,6 +135,8 @@ def _sentencepiece(vocabulary: Vocabulary, types: list[int], path: Path) -> Toke
             vocabulary.tokens, vocabulary.scores, types, strict=True
         )
     ]
+    while pieces[-1].type == UNUSED and pieces[-1].text == padding_name(len(pieces) - 1):
+        pieces.pop()  # they only fill the rows of an embedding
     add_bos = True if vocabulary.add_bos is None else vocabulary.add_bos
     prefix = _frame(vocabulary, "bos", add_bos and "bos" in roles, path, default=1)
     suffix = _frame(vocabulary, "eos", bool(vocabulary.add_eos), path, default=2)
@@ -171,7 +173,7 @@ def _token_types(vocabulary: Vocabulary, path: Path) -> list[int]:
                 f"{path} is damaged: its {role} token has the id {token_id}, "
                 f"and it has {len(tokens):,} tokens."
             )
-        if types[token_id] == NORMAL:  # whatever has a role steers the model
+        if types[token_id] in (NORMAL, UNUSED):  # whatever has a role steers the model
             types[token_id] = UNKNOWN if role == "unk" else CONTROL
     if vocabulary.types is None and vocabulary.model == "llama" and not vocabulary.ids:
         types[:3] = [UNKNOWN, CONTROL, CONTROL][: len(types)]

@@ -10,9 +10,14 @@ from typing import Any
 
 import regex
 
-from llamita.tokenizer.gguf_pre import LLAMA3
 from llamita.tokenizer.hf import HFTokenizer
 from llamita.tokenizer.surface import byte_level_bytes
+
+# As Meta's loader has it.
+PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def ranks_of(tokenizer: HFTokenizer, control: int) -> list[bytes]:
@@ -31,7 +36,7 @@ def tiktoken_ids(ranks: list[bytes], text: str) -> list[int]:
     """What tiktoken does, without its speed: each word whole, or joined by the lowest rank."""
     known = {token: rank for rank, token in enumerate(ranks)}
     ids = []
-    for word in regex.findall(LLAMA3, text):
+    for word in regex.findall(PATTERN, text):
         data = word.encode()
         parts = [data] if data in known else [bytes([byte]) for byte in data]
         while len(parts) > 1:

@@ -155,18 +155,39 @@ def test_the_token_that_ends_a_turn_is_named(corpus: list[str]) -> None:
     assert (to_vocabulary(made).ids or {})["eot"] == 400
 
 
-def test_ids_beyond_the_tokenizer_are_filled_with_unused_tokens(
+def test_tokens_that_only_fill_the_table_are_no_tokens(
     byte_level: Vocabulary, pieces: Vocabulary
 ) -> None:
     for vocabulary in (byte_level, pieces):
-        tokenizer = from_vocabulary(vocabulary, FILE)
-        size = tokenizer.vocab_size
-        padded = to_vocabulary(tokenizer, size + 3)
-        assert padded.tokens[size:] == [f"[PAD{size + number}]" for number in range(3)]
-        assert (padded.types or [])[size:] == [UNUSED] * 3
-        assert from_vocabulary(padded, FILE).encode(MIXED) == tokenizer.encode(MIXED)
-        with pytest.raises(TokenizerError, match=f"{size} tokens.*vocab_size is {size - 1}"):
-            to_vocabulary(tokenizer, size - 1)
+        size = len(vocabulary.tokens)
+        padded = replace(
+            vocabulary,
+            tokens=[*vocabulary.tokens, *(f"[PAD{number}]" for number in range(size, size + 3))],
+            types=[*(vocabulary.types or []), UNUSED, UNUSED, UNUSED],
+            scores=vocabulary.scores and [*vocabulary.scores, 0.0, 0.0, 0.0],
+        )
+        tokenizer = from_vocabulary(padded, FILE)
+        assert tokenizer.vocab_size == size
+        assert to_vocabulary(tokenizer) == vocabulary
+        given = from_vocabulary(replace(padded, ids={**(padded.ids or {}), "pad": size}), FILE)
+        assert given.pad_token_id == size
+
+
+def test_ids_without_a_token_are_unused(corpus: list[str], tmp_path: Path) -> None:
+    train_tokenizer(corpus, "bpe:400").save(tmp_path)
+    added = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"]
+    extra = {**added[0], "id": 402, "content": "<|tool|>"}
+    definition = json.loads((tmp_path / "tokenizer.json").read_text())
+    definition["model"]["vocab"]["<|tool|>"] = 402
+    change_definition(tmp_path, added_tokens=[*added, extra], model=definition["model"])
+    tokenizer = load_tokenizer(tmp_path)
+    vocabulary = to_vocabulary(tokenizer)
+    assert vocabulary.tokens[400:] == ["[PAD400]", "[PAD401]", "<|tool|>"]
+    assert (vocabulary.types or [])[400:] == [UNUSED, UNUSED, CONTROL]
+    back = from_vocabulary(vocabulary, FILE)
+    assert [back.token_bytes(i) for i in range(403)] == [
+        tokenizer.token_bytes(i) for i in range(403)
+    ]
 
 
 def test_unigram_is_refused(corpus: list[str]) -> None:
