@@ -13,8 +13,9 @@ from llamita.formats.checkpoint import Checkpoint
 from llamita.formats.hermes import PRESETS, find_preset, read_hermes
 from llamita.formats.huggingface import CONFIG, read_model_directory
 from llamita.formats.key_map import listing
-from llamita.formats.meta import is_meta_directory, read_meta
+from llamita.formats.meta import read_meta
 from llamita.formats.meta_params import PARAMS
+from llamita.formats.meta_shards import is_meta_directory
 from llamita.formats.sniff import GGUF, SAFETENSORS, TORCH, kind_of, refusal
 from llamita.formats.torch_checkpoint import TorchCheckpoint, layout_of, open_torch_checkpoint
 
