@@ -208,6 +208,13 @@ def _head_dim(
                 "keys, values and the rotated part must be of one size here.",
                 hint=f"If that is wrong, pass --override head_dim={size}.",
             )
+    # Before anything is laid out by a size that only a key claims.
+    queries = header.tensors.get("blk.0.attn_q.weight")
+    if queries is not None and (type(size) is not int or queries.shape[0] != heads * size):
+        raise CheckpointError(
+            f"{header.path} has {heads} heads of {size}, but its blk.0.attn_q.weight has "
+            f"{queries.shape[0]} rows."
+        )
     return {"head_dim": size} if "attention.key_length" in keys else {}
 
 

@@ -71,12 +71,6 @@ class GGUFHeader:
         return self.data[info.start : info.start + info.size]
 
 
-def is_gguf(path: Path) -> bool:
-    """Whether a file begins as GGUF does."""
-    with path.open("rb") as handle:
-        return handle.read(len(MAGIC)) == MAGIC
-
-
 def read_gguf_header(path: Path) -> GGUFHeader:
     """Parse and check the header of the file at `path`.
 
@@ -116,16 +110,16 @@ def _map_privately(descriptor: int) -> mmap.mmap:
 
 def _read_preamble(cursor: Cursor) -> tuple[int, int, int]:
     """Version, number of tensors, number of keys."""
-    if cursor.take(len(MAGIC), "the first bytes") != MAGIC:
+    magic = cursor.take(len(MAGIC), "the first bytes")
+    if magic == MAGIC[::-1]:
+        _refuse_big_endian(cursor)
+    if magic != MAGIC:
         raise CheckpointError(f"{cursor.path} is no GGUF file: it does not begin with GGUF.")
     version = cursor.unsigned(4, "the version")
     if version not in _VERSIONS:
         swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
         if swapped in (1, *_VERSIONS):
-            raise CheckpointError(
-                f"{cursor.path} is a big-endian GGUF file; only little-endian ones are read.",
-                hint="Convert it with gguf-convert-endian of the gguf package.",
-            )
+            _refuse_big_endian(cursor)
         raise CheckpointError(
             f"{cursor.path} is GGUF version {version}; read are 2 and 3.",
             hint="Make it anew with a current llama.cpp." if version == 1 else DAMAGED,
@@ -133,6 +127,13 @@ def _read_preamble(cursor: Cursor) -> tuple[int, int, int]:
     tensor_count = cursor.count("tensors", _LEAST_TENSOR_BYTES, _MOST_ENTRIES)
     key_count = cursor.count("keys", _LEAST_KEY_BYTES, _MOST_ENTRIES)
     return version, tensor_count, key_count
+
+
+def _refuse_big_endian(cursor: Cursor) -> NoReturn:
+    raise CheckpointError(
+        f"{cursor.path} is a big-endian GGUF file; only little-endian ones are read.",
+        hint="Convert it with gguf-convert-endian of the gguf package.",
+    )
 
 
 def _alignment(cursor: Cursor, metadata: dict[str, Value]) -> int:

@@ -59,6 +59,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "version-1": (file(version=1), "GGUF version 1; read are 2 and 3"),
     "version-from-the-future": (file(version=77), "GGUF version 77"),
     "big-endian": (file(version=3 << 24), "big-endian"),
+    "big-endian-magic": (b"FUGG" + file()[4:], "big-endian"),
     "tensor-count": (file(tensor_count=HUGE), f"claims {HUGE} tensors"),
     "key-count": (file(key_count=HUGE), f"claims {HUGE} keys"),
     "key-length": (file([struct.pack("<Q", HUGE)]), f"a key has {HUGE} bytes"),

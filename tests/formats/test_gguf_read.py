@@ -40,6 +40,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "window": ({"llama.attention.sliding_window": 32}, "attention.sliding_window 32"),
     "partial-rotary": ({"llama.rope.dimension_count": 8}, "rope.dimension_count 8 where heads"),
     "value-length": ({"llama.attention.value_length": 32}, "value_length 32 where heads have 16"),
+    "hostile-heads": (
+        {
+            "llama.attention.key_length": 2**31 - 2,
+            "llama.attention.value_length": 2**31 - 2,
+            "llama.rope.dimension_count": 2**31 - 2,
+        },
+        "4 heads of 2147483646, but its blk.0.attn_q.weight has 64 rows",
+    ),
     "scaling": ({"llama.rope.scaling.type": "longrope"}, "rope.scaling.type = 'longrope'"),
     "yarn-magnitude": (
         {
