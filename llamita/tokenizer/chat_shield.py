@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from llamita.errors import TokenizerError
@@ -32,11 +33,8 @@ class Shield:
     """Private stand-ins for one conversation. `names` are those of the control tokens."""
 
     def __init__(self, names: Iterable[str], conversation: Iterable[Any]) -> None:
-        self._names = [name for name in names if name]
-        self._pattern = control_pattern(self._names)
-        self._starts = re.compile(f"(?={self._pattern.pattern})")
-        self._beginnings = {name[:k] for name in self._names for k in range(1, len(name))}
-        self._rests = {name[k:] for name in self._names for k in range(1, len(name))}
+        self._names = tuple(name for name in names if name)
+        self._starts, self._beginnings, self._rests = _tables(self._names)
         self._longest = max((len(name) for name in self._names), default=0)
         self._free = _free_characters(conversation)
         self._stand_ins: dict[str, str] = {}
@@ -100,6 +98,16 @@ class Shield:
         if character not in self._stand_ins:
             self._stand_ins[character] = next(self._free)
         return self._stand_ins[character]
+
+
+@lru_cache(maxsize=8)
+def _tables(names: tuple[str, ...]) -> tuple[re.Pattern[str], frozenset[str], frozenset[str]]:
+    """What finds every start of a name, and all beginnings and all rests of names."""
+    return (
+        re.compile(f"(?={control_pattern(names).pattern})"),
+        frozenset(name[:k] for name in names for k in range(1, len(name))),
+        frozenset(name[k:] for name in names for k in range(1, len(name))),
+    )
 
 
 def control_pattern(names: Iterable[str]) -> re.Pattern[str]:
