@@ -16,6 +16,7 @@ from llamita.formats.vocabulary import Vocabulary
 from llamita.tokenizer.armgpt import is_armgpt, read_armgpt
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.beside import choose_tokenizer
+from llamita.tokenizer.chat_files import DEFAULT, TEMPLATE, read_chat_templates
 from llamita.tokenizer.chat_templates import BUILT_IN
 from llamita.tokenizer.files import (
     LARGEST_FILE,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["checkpoint_tokenizer", "find_tokenizer_beside", "load_tokenizer"]
 
 PARAMS = "params.json"
+LARGEST_TEMPLATE = 1 << 20
 
 
 def load_tokenizer(path: Path | str) -> Tokenizer:
@@ -85,12 +87,23 @@ def checkpoint_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
             f"{checkpoint.path} has {size:,} (vocab_size).",
             hint="It belongs to another model. Give the right one with --tokenizer PATH.",
         )
+    if tokenizer.chat_template is None and isinstance(source, Path) and source.is_file():
+        tokenizer = _with_template_beside(tokenizer, source)
     built_in = BUILT_IN.get(checkpoint.chat_format or "")
     if tokenizer.chat_template is not None or built_in is None:
         return tokenizer
     if not set(built_in.control_tokens) <= set(tokenizer.special_tokens):
         return tokenizer  # the template would write them as text
     return tokenizer.with_chat_template(built_in.template)
+
+
+def _with_template_beside(tokenizer: Tokenizer, path: Path) -> Tokenizer:
+    """A tokenizer of one file, with the chat template that lies beside it, if one does."""
+    beside = path.parent / TEMPLATE
+    if not beside.is_file():
+        return tokenizer
+    data = read_bounded(beside, LARGEST_TEMPLATE, TokenizerError)
+    return tokenizer.with_chat_template(read_chat_templates({TEMPLATE: data})[DEFAULT])
 
 
 def find_tokenizer_beside(path: Path, vocab_size: int) -> Path | None:
