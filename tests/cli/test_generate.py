@@ -85,6 +85,7 @@ def test_json_is_one_object_and_nothing_else(model_directory, lm, capsys):
         "finish_reason": "length",
         "stop_reason": None,
         "prompt_token_ids": [lm.tokenizer.bos_token_id, *lm.tokenizer.encode("the cat")],
+        "message": None,
     }
 
 
