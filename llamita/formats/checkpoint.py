@@ -35,6 +35,7 @@ WRAPPERS = frozenset(
 """Path components that training wrappers put into parameter names."""
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_ABSURD_RATIO = 1000
 _ROTARY_BUFFER = "rotary_emb.inv_freq"
 
 
@@ -126,6 +127,7 @@ def match_tensors(
             raise CheckpointError(f"{source} holds {plain} twice, once as {name}.")
         found[plain] = tensor
     _check_layer_count(config, found, source, described_by)
+    _check_size(config, found, source, described_by)
     with torch.device("meta"):
         expected = {name: t.shape for name, t in Transformer(config).state_dict().items()}
     _drop_rotary_buffers(config, found, source, described_by)
@@ -151,6 +153,18 @@ def _check_layer_count(
         raise CheckpointError(
             f"{source} holds the tensors of {len(found)} layers; {described_by} has "
             f"num_hidden_layers {config.num_hidden_layers}."
+        )
+
+
+def _check_size(
+    config: ModelConfig, tensors: Mapping[str, StoredTensor], source: Path, described_by: str
+) -> None:
+    """Laying out a model of absurd width takes memory, too; a merely wrong one is told by name."""
+    held = sum(tensor.numel() for tensor in tensors.values())
+    if config.count_parameters() > _ABSURD_RATIO * held:
+        raise CheckpointError(
+            f"{source} holds {held:,} numbers; {described_by} has a model of "
+            f"{config.count_parameters():,}."
         )
 
 
