@@ -55,12 +55,23 @@ class DecoderLayer(nn.Module):
         return F.dropout(x, self.residual_dropout, self.training) if self.residual_dropout else x
 
 
+def _embedding(vocab_size: int, hidden_size: int) -> nn.Embedding:
+    """As `nn.Embedding`, but on the meta device without weights drawn that nobody sees.
+
+    Drawing there imports PyTorch's compiler: a second and a half for whoever loads a model.
+    """
+    table = torch.empty(vocab_size, hidden_size)
+    if not table.is_meta:
+        nn.init.normal_(table)
+    return nn.Embedding(vocab_size, hidden_size, _weight=table)
+
+
 class Decoder(nn.Module):
     """Token embedding, layers and final norm: HuggingFace's `model.` prefix."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_tokens = _embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(
             DecoderLayer(config, layer) for layer in range(config.num_hidden_layers)
         )
