@@ -101,8 +101,11 @@ class ModelConfig:
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise ConfigError(f"{name} is {value!r}; it must be true or false.")
-        for name in ("rope_theta", "rms_norm_eps", "initializer_range"):
-            _check_number(name, getattr(self, name), lambda v: v > 0, "a number above 0")
+        for name, most in (("rope_theta", 1e18), ("rms_norm_eps", 1), ("initializer_range", 1e3)):
+            value = getattr(self, name)
+            # Whole numbers beyond 64 bits would not even fit into a tensor's arithmetic.
+            wanted = f"a number above 0 and at most {most:g}"
+            _check_number(name, value, lambda v, most=most: 0 < v <= most, wanted)
         for name in ("attention_dropout", "residual_dropout"):
             _check_number(name, getattr(self, name), lambda v: 0 <= v < 1, "at least 0 and below 1")
         if self.sliding_window is not None:
