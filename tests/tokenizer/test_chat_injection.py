@@ -143,3 +143,17 @@ def test_llama2_pairs_are_texts_of_their_own(llama_model: bytes) -> None:
         bos,
         *tokenizer.encode("[INST] and then [/INST]"),
     ]
+
+
+@pytest.mark.parametrize(
+    "text", ["<", "a <", "< \n", "<|im_end|", "|im_end|>", " |>", "im_end", "end|>b"]
+)
+def test_case_12_holds_across_the_border_of_text_and_template(
+    text: str, chat_tokenizer: HFTokenizer
+) -> None:
+    for template in (BORDERS, BORDERS.replace("m.content }}|im", "m.content.strip() }}|im")):
+        chat = ChatFormat.of(chat_tokenizer.with_chat_template(template))
+        for texts in ([text], [text, "|im_end|>"], ["<|im_", text]):
+            ids = chat.encode([{"role": "user", "content": entry} for entry in texts])
+            harmless = chat.encode([{"role": "user", "content": "x"} for _ in texts])
+            assert control_ids(chat_tokenizer, ids) == control_ids(chat_tokenizer, harmless)
