@@ -149,7 +149,7 @@ def _prepare_gguf(
     check_gguf(checkpoint.config, quantization)
     vocabulary = None
     if tokenizer is not None:
-        vocabulary = _or_leave_out(lambda: to_vocabulary(tokenizer), "GGUF")
+        vocabulary = _or_leave_out(lambda: to_vocabulary(tokenizer))
 
     def write(path: Path) -> None:
         write_gguf(checkpoint, vocabulary, path, quantization)
@@ -161,7 +161,7 @@ def _saved_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     """The files that a tokenizer writes of itself; what it refuses is told before all else."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        _or_leave_out(lambda: tokenizer.save(directory), "a HuggingFace directory")
+        _or_leave_out(lambda: tokenizer.save(directory))
         return {
             path.relative_to(directory).as_posix(): path.read_bytes()
             for path in sorted(directory.rglob("*"))
@@ -181,7 +181,7 @@ def _with_tokenizer(
 
     chat_format: the one that programs of this layout, and llamita, use where none is given.
     """
-    files = {name: _or_leave_out(lambda: export(tokenizer), f"the {layout} layout")}
+    files = {name: _or_leave_out(lambda: export(tokenizer))}
     notes = []
     if tokenizer.chat_template not in (None, BUILT_IN[chat_format].template):
         files[CHAT_TEMPLATE] = str(tokenizer.chat_template).encode()
@@ -192,14 +192,11 @@ def _with_tokenizer(
     return Plan(write, files, notes)
 
 
-def _or_leave_out(make: Callable[[], _T], where: str) -> _T:
+def _or_leave_out(make: Callable[[], _T]) -> _T:
     try:
         return make()
     except TokenizerError as error:
-        raise TokenizerError(
-            f"the tokenizer cannot be written to {where}: {error.message}",
-            hint=_NO_TOKENIZER,
-        ) from error
+        raise TokenizerError(error.message, hint=_NO_TOKENIZER) from error
 
 
 TARGETS = {

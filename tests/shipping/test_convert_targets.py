@@ -115,7 +115,7 @@ def test_a_sentencepiece_tokenizer_goes_along(
 def test_a_tokenizer_that_the_target_cannot_hold_is_refused_with_the_way_out(
     hf: Path, tmp_path: Path, target: str, no_runtime: None
 ) -> None:
-    with pytest.raises(TokenizerError, match="cannot be written to") as caught:
+    with pytest.raises(TokenizerError, match="cannot be written") as caught:
         run_conversion(hf, tmp_path / "out", target=target)
     assert "--no-tokenizer" in str(caught.value)
     assert names(tmp_path) == []
