@@ -93,9 +93,10 @@ class GGUFParts:
 
     def _value(self, entry: Entry) -> bytes:
         if entry.kind == ARRAY:
-            claimed = len(entry.value) if entry.claimed is None else entry.claimed
+            values = entry.value if isinstance(entry.value, list) else [entry.value]
+            claimed = len(values) if entry.claimed is None else entry.claimed
             head = struct.pack("<IQ", entry.inner, claimed)
-            return head + b"".join(self._plain(entry.inner, value) for value in entry.value)
+            return head + b"".join(self._plain(entry.inner, value) for value in values)
         return self._plain(entry.kind, entry.value)
 
     def _plain(self, kind: int, value: Any) -> bytes:
