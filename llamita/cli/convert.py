@@ -38,6 +38,13 @@ def command(
     no_tokenizer: Annotated[
         bool, typer.Option("--no-tokenizer", help="Leave the tokenizer out.")
     ] = False,
+    drop_normalizer: Annotated[
+        bool,
+        typer.Option(
+            "--drop-normalizer",
+            help="To gguf, which has none: leave out the steps of the tokenizer that change text.",
+        ),
+    ] = False,
     tokenizer: Annotated[
         Path | None, typer.Option(help="The source's tokenizer, where it lies elsewhere.")
     ] = None,
@@ -76,6 +83,7 @@ def command(
             quantization=quant,
             verify=not no_verify,
             keep_tokenizer=not no_tokenizer,
+            drop_normalizer=drop_normalizer,
             tokenizer=tokenizer,
             preset=preset,
             overrides=parse_overrides(override) if override else None,

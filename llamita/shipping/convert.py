@@ -38,6 +38,7 @@ from llamita.shipping.verify_conversion import (
 )
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.load import checkpoint_tokenizer
+from llamita.tokenizer.normalizer import normalizer_steps, without_normalizer
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Conversion:
             number as it is.
         verify: whether to compare what was written with the source.
         keep_tokenizer: whether the tokenizer goes along.
+        drop_normalizer: whether a tokenizer that changes text goes to GGUF, which cannot hold such
+            steps, without them. NFC alone is left out unasked, with a note.
         tokenizer, preset, overrides: for reading the source, as for `load_checkpoint`.
         texts: documents to measure bits per byte on.
         memory: bytes that models may take while they are compared.
@@ -62,6 +65,7 @@ class Conversion:
     quantization: str | None = None
     verify: bool = True
     keep_tokenizer: bool = True
+    drop_normalizer: bool = False
     tokenizer: Path | None = None
     preset: str | None = None
     overrides: Mapping[str, Any] | None = None
@@ -92,6 +96,9 @@ def convert(
     )
     tokenizer = checkpoint_tokenizer(source) if conversion.keep_tokenizer else None
     _check_vocabulary(source, tokenizer)
+    notes: list[str] = []
+    if tokenizer is not None and target.name == "gguf":
+        tokenizer = _without_normalizer(tokenizer, conversion.drop_normalizer, notes)
     plan = target.prepare(source, tokenizer, conversion.quantization)
     check_side_files(place, plan)
     sizes = (
@@ -119,7 +126,7 @@ def convert(
                 conversion.memory,
                 say,
             )
-        found.notes[:0] = plan.notes
+        found.notes[:0] = [*notes, *plan.notes]
         report = _report(conversion, place, target, source, temporary, files, found)
         _show_as(report, temporary, place.folder)
         if report["differences"]:
@@ -138,6 +145,17 @@ def _check_vocabulary(source: Checkpoint, tokenizer: Tokenizer | None) -> None:
             ": they do not belong together.",
             hint="Give the model's own with --tokenizer PATH, or leave it out with --no-tokenizer.",
         )
+
+
+def _without_normalizer(tokenizer: Tokenizer, wanted: bool, notes: list[str]) -> Tokenizer:
+    steps = normalizer_steps(tokenizer)
+    if not steps or not (wanted or steps == ["NFC"]):
+        return tokenizer
+    notes.append(
+        f"the tokenizer's normalizer ({', '.join(steps)}) is left out, since GGUF cannot hold it: "
+        "the token ids are the same for texts that it would leave as they are."
+    )
+    return without_normalizer(tokenizer)
 
 
 def _files(directory: Path) -> list[str]:

@@ -196,7 +196,8 @@ def _or_leave_out(make: Callable[[], _T]) -> _T:
     try:
         return make()
     except TokenizerError as error:
-        raise TokenizerError(error.message, hint=_NO_TOKENIZER) from error
+        hint = f"{error.hint} --no-tokenizer leaves it out." if error.hint else _NO_TOKENIZER
+        raise TokenizerError(error.message, hint=hint) from error
 
 
 TARGETS = {

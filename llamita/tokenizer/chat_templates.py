@@ -32,9 +32,7 @@ _CONTENT = """\
 {%- endfor -%}
 {%- endif -%}
 """
-_TRIMMED_CONTENT = (
-    "{%- set content -%}\n" + _CONTENT + "{%- endset -%}\n{{ content | trim -}}\n"
-)
+_TRIMMED_CONTENT = "{%- set content -%}\n" + _CONTENT + "{%- endset -%}\n{{ content | trim -}}\n"
 
 _CHATML_TOOLS = (
     """\

@@ -25,6 +25,7 @@ from llamita.tokenizer.scored_pieces import merge_scores, pieces_behind, space_p
 from llamita.tokenizer.spm import SentencePieceTokenizer
 from llamita.tokenizer.surface import BYTE_TOKENS, SPACE_MARK
 
+DROP_HINT = "If your texts are normalized already, leave these steps out with --drop-normalizer."
 _UNUSED_SCORE = -1e4
 
 
@@ -91,8 +92,7 @@ def _pieces(tokenizer: Tokenizer, proto: Any) -> Vocabulary:
         what = "drops repeated spaces" if not normalizer.precompiled_charsmap else "changes text"
         raise refusal(
             f"its normalizer ({normalizer.name or 'SentencePiece'}) {what}",
-            hint="If your texts are normalized already, save it as a HuggingFace directory, take "
-            "these steps out of the normalizer in its tokenizer.json, and use that.",
+            hint=DROP_HINT,
         )
     if trainer.treat_whitespace_as_suffix or not normalizer.escape_whitespaces:
         raise refusal("it treats spaces in a way that GGUF has no field for")
@@ -237,6 +237,5 @@ def _check_normalizer(definition: dict[str, Any]) -> None:
         raise refusal(
             f"its normalizer ({', '.join(step['type'] for step in steps)}) changes text, "
             "and llama.cpp has none",
-            hint="If your texts are normalized already, set the normalizer in its tokenizer.json "
-            "to null.",
+            hint=DROP_HINT,
         )

@@ -17,7 +17,7 @@ from llamita.tokenizer.hf import HFTokenizer
 from llamita.tokenizer.spm import SentencePieceTokenizer
 from llamita.tokenizer.surface import SPACE_MARK
 
-_PREPEND = {"type": "Prepend", "prepend": SPACE_MARK}
+PREPEND = {"type": "Prepend", "prepend": SPACE_MARK}
 
 
 def pieces_behind(tokenizer: HFTokenizer) -> Any | None:
@@ -41,7 +41,7 @@ def space_prefix(definition: dict[str, Any]) -> bool | None:
     steps = list(flatten(definition.get("normalizer"), "normalizers"))
     if steps == [SPACE_TO_MARK]:
         return False
-    return True if steps == [_PREPEND, SPACE_TO_MARK] else None
+    return True if steps == [PREPEND, SPACE_TO_MARK] else None
 
 
 def merge_scores(
