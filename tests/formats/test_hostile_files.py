@@ -56,9 +56,7 @@ def entry(shape: list[Any], offsets: list[Any], dtype: Any = "F32") -> dict[str,
     return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
 
 
-def safetensors(
-    path: Path, header: Any, data: bytes = bytes(32), length: int = -1
-) -> Path:
+def safetensors(path: Path, header: Any, data: bytes = bytes(32), length: int = -1) -> Path:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text) if length < 0 else length) + text + data)
     return path
