@@ -39,7 +39,7 @@ def compare_tokenizers(
     if a is None or b is None:
         differences.append(f"only {'B' if a is None else 'A'} has a tokenizer.")
         return False
-    difference = _compare_page(a, b) or _compare_tables(a, b)
+    difference = _compare_page(a, b) or _compare_tables(a, b, notes)
     if difference is None and _fingerprint(a) != _fingerprint(b):
         difference = _compare_text_changes(a, b) or _compare_vocabulary_text(a, b, notes)
     if difference is not None:
@@ -70,12 +70,14 @@ def _compare_page(a: Tokenizer, b: Tokenizer) -> str | None:
     return None
 
 
-def _compare_tables(a: Tokenizer, b: Tokenizer) -> str | None:
+def _compare_tables(a: Tokenizer, b: Tokenizer, notes: list[str]) -> str | None:
     if a.vocab_size != b.vocab_size:
         return f"the tokenizer has {a.vocab_size:,} tokens in A and {b.vocab_size:,} in B."
     if a.special_tokens != b.special_tokens:
         names = sorted(set(a.special_tokens.items()) ^ set(b.special_tokens.items()))
-        return f"the special tokens differ: {_clip(names)}."
+        if not _are_spare(a, b, {token_id for _, token_id in names}):
+            return f"the special tokens differ: {_clip(names)}."
+        notes.append(f"{len(names) // 2} spare special tokens have other names: {_clip(names)}.")
     others = [i for i in range(a.vocab_size) if a.token_bytes(i) != b.token_bytes(i)]
     if not others:
         return None
@@ -83,6 +85,17 @@ def _compare_tables(a: Tokenizer, b: Tokenizer) -> str | None:
     return (
         f"{len(others):,} token ids stand for other bytes, first {first}: "
         f"{_clip(a.token_bytes(first))} in A, {_clip(b.token_bytes(first))} in B."
+    )
+
+
+def _are_spare(a: Tokenizer, b: Tokenizer, ids: set[int]) -> bool:
+    """Whether these ids are control tokens of both that one of them only keeps in reserve.
+
+    Meta's Llama 3 and its HuggingFace form call some of the same reserved ids differently.
+    """
+    left, right = ({i: name for name, i in t.special_tokens.items()} for t in (a, b))
+    return all(
+        i in left and i in right and ("reserved" in left[i] or "reserved" in right[i]) for i in ids
     )
 
 

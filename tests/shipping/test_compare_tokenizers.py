@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from llamita.shipping.verify_chat import compare_chat
 from llamita.shipping.verify_tokenizers import PAGE, compare_tokenizers
 from llamita.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from llamita.tokenizer.chat import BUILT_IN
+from llamita.tokenizer.spm import SentencePieceTokenizer
 from tests.tokenizer.tokenizer_texts import train_model
 
 SENTENCES = PAGE.splitlines() * 8
@@ -142,3 +145,39 @@ def test_another_end_token_is_a_note(saved: Path, tmp_path: Path) -> None:
     equal, differences, notes = found(load_tokenizer(saved), load_tokenizer(tmp_path))
     assert (equal, differences) == (True, [])
     assert any("pad_token_id" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "equal"), [("<|reserved_special_token_7|>", True), ("<|other|>", False)]
+)
+def test_spare_control_tokens_may_have_other_names(
+    name: str, equal: bool, saved: Path, tmp_path: Path
+) -> None:
+    def rename(definition: dict[str, Any]) -> None:
+        for token in definition["added_tokens"]:
+            if token["content"] == "<|im_end|>":
+                token["content"] = name
+        vocabulary = definition["model"]["vocab"]
+        vocabulary[name] = vocabulary.pop("<|im_end|>")
+
+    same, differences, notes = found(load_tokenizer(saved), rewritten(saved, tmp_path, rename))
+    assert same is equal
+    assert "im_end" in " ".join(notes if equal else differences)
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_other_spaces_beside_the_control_tokens_of_a_chat_are_a_note(
+    prefix: bool, tmp_path: Path
+) -> None:
+    options = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+    symbols = list(BUILT_IN["chatml-tools"].control_tokens)
+    model = train_model(
+        SENTENCES, user_defined_symbols=symbols, add_dummy_prefix=prefix, vocab_size=700, **options
+    )
+    native = SentencePieceTokenizer(model).with_chat_template(BUILT_IN["chatml-tools"].template)
+    native.save(tmp_path)
+    differences: list[str] = []
+    notes: list[str] = []
+    assert compare_chat(native, load_tokenizer(tmp_path), differences, notes)
+    assert differences == []
+    assert bool(notes) is prefix
