@@ -74,8 +74,10 @@ def run_llama_cpp(request: dict[str, Any]) -> dict[str, Any]:
     server = xllamacpp.Server(params)
     address = server.listening_address
     answer: dict[str, Any] = {"version": xllamacpp.__version__, "positions": []}
-    for end in range(1, len(row) + 1):
-        found = _post(
+    # The server holds at most the model's own context, and wants room for one token more.
+    context = _ask(address, "/props")["default_generation_settings"]["n_ctx"]
+    for end in range(1, min(len(row), context - 1) + 1):
+        found = _ask(
             address,
             "/completion",
             {
@@ -94,7 +96,7 @@ def run_llama_cpp(request: dict[str, Any]) -> dict[str, Any]:
         answer["positions"].append([[token["id"], token["logprob"]] for token in best])
     answer["ids"] = [
         [
-            _post(
+            _ask(
                 address,
                 "/tokenize",
                 {"content": text, "add_special": special, "parse_special": False},
@@ -104,14 +106,14 @@ def run_llama_cpp(request: dict[str, Any]) -> dict[str, Any]:
         for text in request["texts"]
     ]
     if request["messages"]:
-        answer["chat"] = _post(address, "/apply-template", {"messages": request["messages"]})[
+        answer["chat"] = _ask(address, "/apply-template", {"messages": request["messages"]})[
             "prompt"
         ]
     return answer
 
 
-def _post(address: str, path: str, body: dict[str, Any]) -> Any:
-    data = json.dumps(body).encode()
+def _ask(address: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(address + path, data, headers)
     # No proxy stands between this process and itself.
