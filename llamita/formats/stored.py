@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -67,15 +68,20 @@ class StoredTensor:
 
 
 def concatenate(parts: Sequence[StoredTensor], dim: int) -> StoredTensor:
-    """Several tensors of one type joined along `dim`, when read; shapes must fit."""
+    """Several tensors joined along `dim`, when read; shapes must fit.
+
+    Of several types the result has the one that holds them all without loss.
+    """
     if len(parts) == 1:
         return parts[0]
     shape = list(parts[0].shape)
     shape[dim] = sum(part.shape[dim] for part in parts)
+    dtype = reduce(torch.promote_types, (part.dtype for part in parts))
+    kinds = {part.kind for part in parts}
     return StoredTensor(
         torch.Size(shape),
-        parts[0].dtype,
-        lambda: torch.cat([part.read() for part in parts], dim),
-        parts[0].kind,
+        dtype,
+        lambda: torch.cat([part.read().to(dtype) for part in parts], dim),
+        kinds.pop() if len(kinds) == 1 else str(dtype).removeprefix("torch."),
         sum(part.stored_bytes for part in parts),
     )
