@@ -76,9 +76,11 @@ class Shield:
             for length in range(1, min(self._longest, end + 1)):
                 if text[end - length : end] in self._beginnings:
                     places.add(end - length)
-        for start in {0, len(text) - len(text.lstrip())} if whole else ():
+        # Never the white space before the text, or the template could not trim it.
+        first = len(text) - len(text.lstrip())
+        for start in {0, first} if whole else ():
             if self._may_complete(text[start : start + self._longest], text.strip()):
-                places.add(start)
+                places.add(first if first < len(text) else start)
         if not places:
             return text
         characters = list(text)
