@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from llamita import files
 from llamita.errors import CheckpointError, DataError
 from llamita.files import (
     atomic_write_bytes,
@@ -21,6 +20,7 @@ from llamita.files import (
     replace_files,
     sha256_file,
     write_json,
+    writing,
 )
 
 DEAD_PROCESS = 99_999_999  # above what any system gives
@@ -51,7 +51,7 @@ def test_a_directory_replaces_another_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr(files, "_exchange", lambda a, b: False)
+        monkeypatch.setattr(writing, "_exchange", lambda a, b: False)
     final = tmp_path / "d"
     for content in ("one", "two"):
         with replace_directory(final) as folder:
