@@ -8,6 +8,7 @@ far out, the embedding of a token that no probe holds) is compared as it is stor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from llamita.config import ModelConfig
 from llamita.inference.lm import LM
+from llamita.model.rope import RotaryEmbedding
 from llamita.shipping.verify_tokenizers import PAGE, compare_tokenizers, encode
 
 DEFAULT_TOLERANCE = 2e-5
@@ -23,7 +25,10 @@ GREEDY_TOKENS = 32
 _ROW_LENGTH = 96
 _ROWS = 2
 # Settings that may act on some input where they do not on the probe.
-_ALWAYS_COUNT = ("vocab_size", "rms_norm_eps", "rope_theta", "rope_scaling", "sliding_window")
+_ALWAYS_COUNT = ("vocab_size", "rms_norm_eps", "rope_theta", "sliding_window")
+# Some scalings start from the context; the others are the same at any.
+_SCALING = ("rope_scaling", "max_position_embeddings")
+_ROUNDING = 5e-6  # relative: GGUF has the factors of frequencies in float32
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,11 @@ def _compare_configs(a: ModelConfig, b: ModelConfig) -> tuple[list[str], list[st
         if left == right:
             continue
         sentence = f"{spec.name} is {left} in A and {right} in B."
-        if spec.name in _ALWAYS_COUNT and _reach(spec.name, a) != _reach(spec.name, b):
+        if spec.name in _SCALING:
+            counts = not _turn_alike(a, b)
+        else:
+            counts = spec.name in _ALWAYS_COUNT and _reach(spec.name, a) != _reach(spec.name, b)
+        if counts:
             differences.append(sentence)
         else:
             notes.append(sentence)
@@ -118,6 +127,23 @@ def _reach(name: str, config: ModelConfig) -> Any:
     if name == "sliding_window" and value is not None:
         return value if value < config.max_position_embeddings else None
     return value
+
+
+def _turn_alike(a: ModelConfig, b: ModelConfig) -> bool:
+    """Whether rotary scalings do the same, however they are spelled; `rope_theta` is told apart."""
+    theta = max(a.rope_theta, b.rope_theta)
+    left, right = (RotaryEmbedding(c.with_changes(rope_theta=theta)) for c in (a, b))
+    ours, theirs = left.inverse_frequencies, right.inverse_frequencies
+    if ours.shape != theirs.shape or not torch.allclose(ours, theirs, rtol=_ROUNDING, atol=0):
+        return False
+    if not math.isclose(left.magnitude, right.magnitude, rel_tol=_ROUNDING):
+        return False
+    dynamic = [
+        ((c.rope_scaling or {})["factor"], c.max_position_embeddings)
+        for c in (a, b)
+        if c.rope_type == "dynamic"
+    ]
+    return not dynamic or (len(dynamic) == 2 and dynamic[0] == dynamic[1])
 
 
 def probe_rows(a: LM, b: LM) -> Tensor:
