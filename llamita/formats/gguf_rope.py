@@ -12,6 +12,7 @@ from torch import Tensor
 from llamita.config import ModelConfig
 from llamita.errors import CheckpointError
 from llamita.formats.foreign_config import refuse_for
+from llamita.model.rope import RotaryEmbedding
 
 SCALING_KEYS = (
     "rope.scaling.type",
@@ -89,6 +90,9 @@ def check_scaling(config: ModelConfig, has_frequency_factors: bool, architecture
     if config.rope_type == "llama3" and not has_frequency_factors:
         reason = f"llama.cpp's architecture {architecture} has no llama3 scaling"
         refuse_for("GGUF", "rope_scaling", scaling, reason)
+    if config.rope_type == "llama3" and not _comes_back(config):
+        reason = "its factors on the frequencies do not tell the scaling, so it could not be read"
+        refuse_for("GGUF", "rope_scaling", scaling, reason)
     if config.rope_type != "yarn":
         return
     usual = 0.1 * math.log(max(float(scaling["factor"]), 1.0)) + 1.0
@@ -159,6 +163,18 @@ def scaling_of_factors(factors: Tensor, config: ModelConfig, source: str) -> dic
         "that no llama3 scaling gives.",
         hint="If you know the model's scaling, pass it: --override rope_scaling='{…}'.",
     )
+
+
+def _comes_back(config: ModelConfig) -> bool:
+    """Whether the factors of a llama3 scaling are read as a scaling of the same frequencies."""
+    plain = config.with_changes(rope_scaling=None)
+    try:
+        scaling = scaling_of_factors(frequency_factors(config), plain, "GGUF")
+    except CheckpointError:
+        return False
+    read = RotaryEmbedding(config.with_changes(rope_scaling=scaling))
+    wanted = RotaryEmbedding(config).inverse_frequencies
+    return torch.allclose(read.inverse_frequencies, wanted, rtol=2 * _CLOSE, atol=0)
 
 
 def _candidates(

@@ -207,6 +207,20 @@ def test_factors_of_another_scaling_are_refused(
     assert read_gguf(path, {"rope_scaling": None}).config == config()
 
 
+def test_factors_a_little_beside_a_scaling_are_refused(tmp_path: Path) -> None:
+    factors = frequency_factors(config(rope_scaling=LLAMA3))
+    for wrong, is_read in ((1e-4, False), (1e-5, False), (2e-7, True)):
+        for place in (int(factors.argmin()), len(factors) // 2):
+            moved = factors.clone()
+            moved[place] *= 1 + wrong
+            path = patched_file(tmp_path / "m.gguf", tensors={"rope_freqs.weight": moved})
+            if is_read:
+                assert read_gguf(path).config.rope_scaling == LLAMA3
+            else:
+                with pytest.raises(CheckpointError, match="no llama3 scaling gives"):
+                    read_gguf(path)
+
+
 def test_factors_of_one_are_no_scaling(tmp_path: Path) -> None:
     path = patched_file(tmp_path / "m.gguf", tensors={"rope_freqs.weight": torch.ones(8)})
     assert read_gguf(path).config == config()

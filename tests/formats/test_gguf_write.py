@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import torch
 from llamita.errors import CheckpointError, ConfigError
 from llamita.formats.gguf_header import read_gguf_header
 from llamita.formats.gguf_read import read_gguf
+from llamita.formats.gguf_rope import frequency_factors, scaling_of_factors
 from llamita.formats.gguf_write import check_gguf, write_gguf
 from llamita.formats.stored import StoredTensor
 from llamita.formats.vocabulary import NORMAL, UNUSED, USER_DEFINED, Vocabulary
+from llamita.model.rope import RotaryEmbedding
 
 from .gguf_cases import LLAMA3, MODELS, VOCABULARY, YARN, config, patched_file, random_checkpoint
 
@@ -182,6 +185,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "mscale": ({"rope_scaling": {**YARN, "mscale": 2.0, "mscale_all_dim": 1.0}}, "mscale is 2.0"),
     "beta": ({"rope_scaling": {**YARN, "beta_fast": 16.0}}, "beta_fast is 16.0"),
     "truncate": ({"rope_scaling": {**YARN, "truncate": False}}, "truncate is False"),
+    "llama3-of-one-factor": (
+        {"rope_scaling": {**LLAMA3, "original_max_position_embeddings": 4}},
+        "its factors on the frequencies do not tell the scaling",
+    ),
     "ends": ({"eos_token_id": (1, 2, 3, 4)}, "three tokens that end a turn at most"),
 }
 
@@ -197,6 +204,27 @@ def test_what_llama_cpp_would_not_compute_is_refused_before_writing(
     with pytest.raises(ConfigError):
         write_gguf(random_checkpoint(**changes), VOCABULARY, tmp_path / "model.gguf")
     assert not (tmp_path / "model.gguf").exists()
+
+
+def test_a_scaling_that_could_not_be_read_back_is_refused(tmp_path: Path) -> None:
+    """Waves that are all long, or of which one alone is on the ramp, do not tell the scaling."""
+    refused = 0
+    for head_dim, theta, factor in itertools.product((16, 64), (10000.0, 1e6), (2.0, 3.7)):
+        for high, original in itertools.product((2.0, 4.0), (4, 64, 3000)):
+            changes = {"factor": factor, "high_freq_factor": high}
+            scaling = {**LLAMA3, **changes, "original_max_position_embeddings": original}
+            wanted = config(head_dim=head_dim, rope_theta=theta, rope_scaling=scaling)
+            plain = wanted.with_changes(rope_scaling=None)
+            try:
+                check_gguf(wanted, None)
+            except ConfigError:
+                refused += 1
+                continue
+            read = scaling_of_factors(frequency_factors(wanted), plain, "it")
+            ours = RotaryEmbedding(wanted).inverse_frequencies
+            theirs = RotaryEmbedding(plain.with_changes(rope_scaling=read)).inverse_frequencies
+            torch.testing.assert_close(theirs, ours, rtol=5e-6, atol=0)
+    assert 0 < refused < 48
 
 
 def test_a_window_that_the_context_never_fills_is_none() -> None:

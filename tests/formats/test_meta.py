@@ -17,7 +17,7 @@ from llamita.errors import CheckpointError, ConfigError, LlamitaError
 from llamita.formats.checkpoint import build_model
 from llamita.formats.detect import load_checkpoint
 from llamita.formats.meta import check_meta, write_meta
-from llamita.formats.meta_params import feed_forward_width, scaling_of, write_params
+from llamita.formats.meta_params import context_of, feed_forward_width, scaling_of, write_params
 from tests.formats.golden_cases import TOLERANCE, golden, random_checkpoint
 
 CASE = golden("meta-llama-1-shard")
@@ -205,6 +205,15 @@ def test_the_context_is_that_of_the_generation(
     assert load_checkpoint(folder).config.max_position_embeddings == context
     overridden = load_checkpoint(folder, {"max_position_embeddings": 77}).config
     assert overridden.max_position_embeddings == 77
+
+
+def test_the_65b_of_llama_1_has_the_epsilon_of_llama_2_and_its_own_context() -> None:
+    shape = {"vocab_size": 32, "hidden_size": 8192, "intermediate_size": 64}
+    layers = {"num_hidden_layers": 1, "num_attention_heads": 64, "rms_norm_eps": 1e-5}
+    assert context_of(ModelConfig(**shape, **layers, num_key_value_heads=64)) == 2048
+    assert context_of(ModelConfig(**shape, **layers, num_key_value_heads=8)) == 4096
+    narrow = {**shape, "hidden_size": 4096}
+    assert context_of(ModelConfig(**narrow, **layers, num_key_value_heads=64)) == 4096
 
 
 def test_epsilon_and_theta_are_read(folder: Path) -> None:
