@@ -101,6 +101,8 @@ def replace_files(final: Path, last: str | None = None) -> Iterator[Path]:
 
     What goes with the file `final.name` moves before it, what tells that all is there (`last`)
     after it. When the block raises, nothing has moved. What killed processes left is removed first.
+    Each file is whole at any time, but whoever is killed while they move leaves some of each set:
+    let the block end with taking back what an old `last` says.
 
     Raises:
         OSError: nothing can be written there; its `filename` is `final`.

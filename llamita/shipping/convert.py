@@ -20,6 +20,7 @@ from llamita.formats.checkpoint import Checkpoint
 from llamita.formats.detect import load_checkpoint
 from llamita.shipping.place import (
     Place,
+    begin_replacing,
     check_free,
     check_side_files,
     check_space,
@@ -107,7 +108,6 @@ def convert(
     )
     check_space(place, sum(sizes) + sum(map(len, plan.side_files.values())))
     check_range(source.tensors, conversion.quantization)
-    earlier = {} if place.file_name is None else read_reports(place.folder)
     file_name = place.file_name or target.file_name
     with writing(place) as temporary:
         say(f"writing {place.path}")
@@ -132,7 +132,9 @@ def convert(
         if report["differences"]:
             text = "\n".join([f"{place.path} failed its verification:", *report["differences"]])
             atomic_write_text(temporary / mark_name(place.file_name), text + "\n")
+        earlier = {} if place.file_name is None else read_reports(place.folder)
         write_reports(temporary, place.file_name, report, earlier)
+        begin_replacing(place, report)
     if place.file_name is not None and not report["differences"]:
         (place.folder / mark_name(place.file_name)).unlink(missing_ok=True)
     return report

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from llamita.errors import CheckpointError, ConfigError
 from llamita.files import replace_directory, replace_files
-from llamita.shipping.report import VERIFY_JSON, mark_name, read_reports
+from llamita.shipping.report import VERIFY_JSON, mark_name, read_reports, write_reports
 from llamita.shipping.targets import TARGETS, Plan, Target
+from llamita.tokenizer.files import SIDE_FILES, TOKENIZER_JSON
 
 _SLACK = 2**20
+_TOKENIZER_FILES = frozenset({TOKENIZER_JSON, *SIDE_FILES})
+"""What a model in a folder is read with, if it is there."""
 
 
 @dataclass(frozen=True)
@@ -113,24 +117,58 @@ def check_free(place: Place, source: Path, overwrite: bool) -> None:
 
 
 def check_side_files(place: Place, plan: Plan) -> None:
-    """Refuse to replace files beside the destination that no former conversion made.
+    """Refuse files beside the destination that are not this result's alone and would not fit both.
+
+    Whatever is there stays as it is, unless a former conversion to this very file made it, and no
+    other result in the folder is read with it.
 
     Raises:
-        CheckpointError: there is one, with other content.
+        CheckpointError: the message names the file.
+    """
+    if place.file_name is None or not plan.side_files:
+        return
+    reports = read_reports(place.folder)
+    own = _listed(reports.pop(place.file_name, {}))
+    for other, report in reports.items():
+        theirs = _listed(report) & _TOKENIZER_FILES
+        if not theirs or other is None:
+            continue
+        for name in sorted(theirs | set(plan.side_files)):
+            if name not in theirs or not _holds(place.folder / name, plan.side_files.get(name)):
+                raise _refusal(place, name, f"would not stay as it is, and {other} is read with it")
+    for name in sorted({*plan.side_files, *_TOKENIZER_FILES} - own):
+        if (place.folder / name).exists() and not _holds(
+            place.folder / name, plan.side_files.get(name)
+        ):
+            raise _refusal(place, name, "is there already, with other content than is wanted")
+
+
+def begin_replacing(place: Place, report: dict[str, Any]) -> None:
+    """Take back what a folder says of a file, before the parts of its successor move in.
+
+    They move one by one: whoever is killed between two leaves a report that vouches for nothing.
+    Files of the former result that the new one has not go now.
+
+    Args:
+        report: of the new result.
     """
     if place.file_name is None:
         return
-    former = read_reports(place.folder).get(place.file_name, {})
-    for name, data in plan.side_files.items():
-        path = place.folder / name
-        if name in former.get("files", ()) or not path.exists():
-            continue
-        if not path.is_file() or path.stat().st_size != len(data) or path.read_bytes() != data:
-            raise CheckpointError(
-                f"{path} is there already, with other content than would be written.",
-                hint="Write into a folder of its own, or leave the tokenizer out with "
-                "--no-tokenizer.",
-            )
+    reports = read_reports(place.folder)
+    former = _listed(reports.pop(place.file_name, {}))
+    files = sorted(former | set(report["files"]))
+    withdrawn = {
+        **report,
+        "status": "unverified",
+        "same": None,
+        "weights": {},
+        "files": files,
+        "notes": ["a conversion that was replacing it did not end: run it again, --overwrite."],
+    }
+    write_reports(place.folder, place.file_name, withdrawn, reports)
+    shared = {name for other in reports.values() for name in _listed(other)}
+    for name in (former & _TOKENIZER_FILES) - set(report["files"]) - shared:
+        (place.folder / name).unlink(missing_ok=True)
 
 
 def check_space(place: Place, needed: int) -> None:
@@ -159,3 +197,23 @@ def writing(place: Place) -> Iterator[Path]:
     else:
         with replace_files(place.path, last=VERIFY_JSON) as temporary:
             yield temporary
+
+
+def _listed(report: Mapping[str, Any]) -> set[str]:
+    """The files that a report names; it may be a stranger's."""
+    names = report.get("files", [])
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+
+
+def _holds(path: Path, data: bytes | None) -> bool:
+    """Whether a file holds `data`; None: whether there is none."""
+    if data is None:
+        return not path.exists()
+    return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
+
+
+def _refusal(place: Place, name: str, reason: str) -> CheckpointError:
+    return CheckpointError(
+        f"{place.folder / name} {reason}.",
+        hint="Write into a folder of its own, or leave the tokenizer out with --no-tokenizer.",
+    )

@@ -16,7 +16,8 @@ from llamita.formats.detect import load_checkpoint
 from llamita.formats.huggingface import save_model_directory
 from llamita.shipping.verify import compare
 from llamita.tokenizer.base import Tokenizer
-from tests.shipping.conftest import run_conversion, small_model
+from llamita.tokenizer.train import train_tokenizer
+from tests.shipping.conftest import SENTENCES, run_conversion, small_model
 
 GOLDEN = Path(__file__).parents[1] / "fixtures" / "golden"
 CASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
@@ -260,6 +261,52 @@ class TestFilesInAFolder:
         report = run_conversion(hf_spm, tmp_path / "b.pt", target="hermes")
         assert report["token_ids_equal"] is True
         assert "tokenizer.model" in names(tmp_path)
+
+    def test_a_tokenizer_that_another_result_is_read_with_is_not_replaced(
+        self, hf_spm: Path, tmp_path: Path, no_runtime: None
+    ) -> None:
+        other = train_tokenizer(["another text of other words " * 40, *SENTENCES], "spm:480")
+        save_model_directory(small_model(other), tmp_path / "other", other)
+        out = tmp_path / "out"
+        for name in ("a.pt", "b.pt"):
+            run_conversion(hf_spm, out / name, target="hermes")
+        before = (out / "tokenizer.model").read_bytes()
+        with pytest.raises(CheckpointError, match=r"tokenizer\.model .* a\.pt is read with it"):
+            run_conversion(tmp_path / "other", out / "b.pt", target="hermes", overwrite=True)
+        assert (out / "tokenizer.model").read_bytes() == before
+        (out / "a.pt").unlink()
+        reports = json.loads((out / "verify.json").read_text())
+        (out / "verify.json").write_text(json.dumps({**reports, "others": {}}))
+        run_conversion(tmp_path / "other", out / "b.pt", target="hermes", overwrite=True)
+        assert (out / "tokenizer.model").read_bytes() != before
+
+    def test_a_chat_template_that_another_result_would_be_read_with_is_refused(
+        self, hf_spm: Path, spm_tokenizer: Tokenizer, tmp_path: Path, no_runtime: None
+    ) -> None:
+        tokenizer = spm_tokenizer.with_chat_template(CHATML)
+        save_model_directory(small_model(tokenizer), tmp_path / "chat", tokenizer)
+        run_conversion(hf_spm, tmp_path / "out" / "a.pt", target="hermes")
+        with pytest.raises(CheckpointError, match=r"chat_template\.jinja .* a\.pt is read with it"):
+            run_conversion(tmp_path / "chat", tmp_path / "out" / "b.pt", target="hermes")
+        assert names(tmp_path / "out") == ["a.pt", "tokenizer.model", "verify.json"]
+
+    def test_a_file_that_would_be_read_as_its_tokenizer_is_named(
+        self, hf_spm: Path, tmp_path: Path, no_runtime: None
+    ) -> None:
+        (tmp_path / "chat_template.jinja").write_text("mine")
+        with pytest.raises(CheckpointError, match=r"chat_template\.jinja is there already"):
+            run_conversion(hf_spm, tmp_path / "a.pt", target="hermes")
+        assert names(tmp_path) == ["chat_template.jinja"]
+
+    def test_what_a_former_result_had_and_the_new_one_has_not_goes(
+        self, hf_spm: Path, spm_tokenizer: Tokenizer, tmp_path: Path, no_runtime: None
+    ) -> None:
+        tokenizer = spm_tokenizer.with_chat_template(CHATML)
+        save_model_directory(small_model(tokenizer), tmp_path / "chat", tokenizer)
+        run_conversion(tmp_path / "chat", tmp_path / "out" / "a.pt", target="hermes")
+        assert "chat_template.jinja" in names(tmp_path / "out")
+        run_conversion(hf_spm, tmp_path / "out" / "a.pt", target="hermes", overwrite=True)
+        assert names(tmp_path / "out") == ["a.pt", "tokenizer.model", "verify.json"]
 
     def test_the_mark_of_a_failure_goes_with_success(
         self, hf: Path, tmp_path: Path, no_runtime: None
