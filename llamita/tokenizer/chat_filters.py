@@ -14,8 +14,10 @@ from llamita.tokenizer.chat_bounds import (
     spend_on_percent,
     spend_on_replacing,
 )
+from llamita.tokenizer.chat_looks import escape_hidden, look, stand_ins
 
-_REMOVED = frozenset({"center", "slice", "urlize", "wordwrap", "xmlattr"})
+# Those that lay out or encode text for web pages, which is nothing for a model.
+_REMOVED = frozenset({"center", "slice", "striptags", "urlencode", "urlize", "wordwrap", "xmlattr"})
 # These write nothing out: weighing what they look at would only cost time.
 _UNWEIGHED = frozenset(
     {
@@ -24,6 +26,7 @@ _UNWEIGHED = frozenset(
         *("select", "selectattr"),
     }
 )
+_AS_METHODS = {"trim": "strip", "replace": "replace"}
 _WIDTH_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
 _MAX_INDENT = 16
 
@@ -80,7 +83,12 @@ def _bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             width = rest[0] if rest else 4
             step = len(width) if isinstance(width, str) else int(width)
             budget.get().spend(size + step * (1 + str(value).count("\n")))
+        if name in _AS_METHODS and stand_ins.get():
+            rest = [a if a is None or isinstance(a, int) else str(a) for a in rest]
+            return look(str(value), _AS_METHODS[name], tuple(rest), {})
         result = function(*args[:first], value, *args[first + 1 :], **kwargs)
+        if name in ("e", "escape", "forceescape"):
+            result = escape_hidden(result)
         if name in ("list", "batch") and isinstance(result, list):
             budget.get().weigh(result)
         return result

@@ -3,24 +3,22 @@
 The environment is Jinja's immutable sandbox with the settings, filters and functions that
 `transformers` gives chat templates, so that both write the same text. On top of that everything
 that can grow is weighed (`chat_bounds`): each turn of a loop and call of a macro is a step, and
-operators, filters and methods that make long texts out of short ones ask first.
+operators, filters and methods that make long texts out of short ones ask first. And where a shield
+has put characters of the texts aside, comparing and searching looks behind it (`chat_looks`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import Template, TemplateError, TemplateSyntaxError, meta, nodes, pass_context
-from jinja2.exceptions import SecurityError
+from jinja2 import Template, TemplateSyntaxError, meta, nodes, pass_context
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
-from jinja2.utils import Namespace
 
 from llamita.errors import TokenizerError
 from llamita.tokenizer.chat_bounds import (
@@ -33,27 +31,41 @@ from llamita.tokenizer.chat_bounds import (
     weight,
 )
 from llamita.tokenizer.chat_filters import bounded_filters, spend_on_method
+from llamita.tokenizer.chat_globals import GLOBALS, Refused
 from llamita.tokenizer.chat_instrument import instrument
+from llamita.tokenizer.chat_looks import (
+    LOOKING_METHODS,
+    LOOKING_TESTS,
+    as_it_is,
+    look,
+    looking_test,
+    stand_ins,
+)
 
 MAX_TEMPLATE = 1 << 18
+_JINJAS_OWN = frozenset({"_loop_vars", "_block_vars"})  # named arguments of every call
 _FORBIDDEN_METHODS = frozenset({"translate", "maketrans", "to_bytes", "from_bytes"})
 
 _generation_marks: ContextVar[tuple[str, str] | None] = ContextVar("marks", default=None)
 
 
 def render_template(
-    template: str, variables: Mapping[str, Any], marks: tuple[str, str] | None = None
+    template: str,
+    variables: Mapping[str, Any],
+    marks: tuple[str, str] | None = None,
+    hidden: Mapping[str, str] | None = None,
 ) -> str:
     """The text that a Jinja template gives for `variables`, which must be plain data.
 
-    `marks` are put around each `{% generation %}` block.
+    `marks` are put around each `{% generation %}` block. `hidden` are the characters behind private
+    ones in the texts: the template decides as if they stood there.
 
     Raises TokenizerError, with the line, where the template is wrong, refuses the conversation,
     or wants more steps, memory or time than a chat takes.
     """
     compiled = compile_template(template)
     purse = Budget(len(template) + weight(dict(variables)))
-    tokens = budget.set(purse), _generation_marks.set(marks)
+    tokens = budget.set(purse), _generation_marks.set(marks), stand_ins.set(hidden or {})
     try:
         pieces: list[str] = []
         total = 0
@@ -69,6 +81,7 @@ def render_template(
     finally:
         budget.reset(tokens[0])
         _generation_marks.reset(tokens[1])
+        stand_ins.reset(tokens[2])
 
 
 @lru_cache(maxsize=64)
@@ -134,21 +147,6 @@ class _Formatter(SandboxedFormatter):
         return text
 
 
-class _Namespace(Namespace):
-    """Jinja's, but private names cannot be set: they would reach what the sandbox hides."""
-
-    def __init__(*args: Any, **kwargs: Any) -> None:
-        self, rest = args[0], args[1:]
-        attributes = dict(*rest, **kwargs)
-        for name in attributes:
-            _check_name(name)
-        Namespace.__init__(self, attributes)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        _check_name(name)
-        super().__setitem__(name, value)
-
-
 class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
@@ -163,10 +161,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.filters = bounded_filters(self.filters)
         self.filters["sum"] = self._sum
         del self.globals["lipsum"]
-        self.globals["dict"] = _make_dict
-        self.globals["namespace"] = _Namespace
-        self.globals["raise_exception"] = _raise_exception
-        self.globals["strftime_now"] = _strftime_now
+        self.globals |= GLOBALS
+        self.tests |= {name: looking_test(self.tests[name]) for name in LOOKING_TESTS}
 
     @staticmethod
     def concat(pieces: Iterable[str]) -> str:
@@ -187,6 +183,11 @@ class _Environment(ImmutableSandboxedEnvironment):
         for value in values:
             budget.get().weigh(value)
         return self.concat([str(value) for value in values])
+
+    @staticmethod
+    def as_it_is(value: Any) -> Any:
+        """What is compared."""
+        return as_it_is(value)
 
     def literal(self, value: Any) -> Any:
         """A list, tuple or dictionary that the template writes out."""
@@ -217,6 +218,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         owner = getattr(__obj, "__self__", None)
         if isinstance(owner, str):
             args = spend_on_method(owner, __obj.__name__, args)
+            if stand_ins.get() and __obj.__name__ in LOOKING_METHODS:
+                named = {key: kwargs[key] for key in kwargs.keys() - _JINJAS_OWN}
+                return look(owner, __obj.__name__, args, named)
         return super().call(__context, __obj, *args, **kwargs)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -250,36 +254,12 @@ def _finalize(_context: Context, value: Any) -> Any:
     return value
 
 
-def _make_dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
-    made: dict[Any, Any] = dict(*args, **kwargs)
-    budget.get().weigh(made)
-    return made
-
-
-def _check_name(name: Any) -> None:
-    if isinstance(name, str) and name.startswith("_"):
-        raise SecurityError(f"a namespace cannot hold the private name {name!r}")
-
-
-def _raise_exception(message: str) -> None:
-    raise _Refused(message)
-
-
-def _strftime_now(form: str) -> str:
-    check_format(form)
-    return datetime.now().strftime(form)
-
-
-class _Refused(TemplateError):
-    """The template called `raise_exception`."""
-
-
 def _explained(error: Exception) -> TokenizerError:
     """The error of a template in one line, with the line of the template where that is known."""
     line = error.lineno if isinstance(error, TemplateSyntaxError) else _line_of(error)
     place = f" (line {line})" if line else ""
     message = str(error).rstrip(".") or type(error).__name__
-    if isinstance(error, _Refused):
+    if isinstance(error, Refused):
         return TokenizerError(f"the chat template refuses this conversation: {message}{place}.")
     if isinstance(error, BoundExceeded):
         return TokenizerError(

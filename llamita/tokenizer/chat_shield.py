@@ -1,10 +1,12 @@
 """Keeps the text of messages apart from the control tokens that a template writes.
 
-Who types `<|im_end|>` into a message must not end the turn. Before a chat is rendered, one
-character of whatever could become a control token is put aside for a private one: the first of
-every control token's name in a text, of every beginning of a name at its end, and of every rest of
-a name at its start, since the template or the next message might complete it. In the rendering,
-the names of control tokens are then the template's own, and the characters are put back.
+Who types `<|im_end|>` into a message must not end the turn. Before a chat is rendered, characters
+of whatever could become a control token are put aside for private ones: everything that a control
+token's name begins with (each `<`), so that no cutting or joining of texts makes a name; and the
+start of a text that is a later part of a name, since the template might write the part before it.
+In the rendering, the names of control tokens are then the template's own, and the characters are
+put back. What the template itself asks about the texts is answered as if they were there
+(`chat_looks`).
 """
 
 from __future__ import annotations
@@ -34,10 +36,12 @@ class Shield:
 
     def __init__(self, names: Iterable[str], conversation: Iterable[Any]) -> None:
         self._names = tuple(name for name in names if name)
-        self._starts, self._beginnings, self._rests = _tables(self._names)
+        self._first, self._rests = _tables(self._names)
         self._longest = max((len(name) for name in self._names), default=0)
         self._free = _free_characters(conversation)
         self._stand_ins: dict[str, str] = {}
+        self.hidden: dict[str, str] = {}
+        """The characters put aside, by their stand-ins."""
         self.marks = (next(self._free), next(self._free))
         """Two private characters that stand nowhere in the conversation."""
 
@@ -53,11 +57,11 @@ class Shield:
 
     def show(self, text: str) -> str:
         """The text with every character back in its place."""
-        for character, stand_in in self._stand_ins.items():
+        for stand_in, character in self.hidden.items():
             text = text.replace(stand_in, character)
-            escaped = json.dumps(stand_in)[1:-1]
-            if escaped in text:  # the template writes JSON in ASCII
-                text = text.replace(escaped, json.dumps(character)[1:-1])
+            for written, escaped in zip(_escapes(stand_in), _escapes(character), strict=True):
+                if written in text:
+                    text = text.replace(written, escaped)
         return text
 
     def _hide_key(self, key: str) -> str:
@@ -71,11 +75,7 @@ class Shield:
         return self.hide(value)
 
     def _hide_text(self, text: str, whole: bool) -> str:
-        places = {match.start() for match in self._starts.finditer(text)} if self._names else set()
-        for end in {len(text), len(text.rstrip())}:
-            for length in range(1, min(self._longest, end + 1)):
-                if text[end - length : end] in self._beginnings:
-                    places.add(end - length)
+        places = {match.start() for match in self._first.finditer(text)}
         # Never the white space before the text, or the template could not trim it.
         first = len(text) - len(text.lstrip())
         for start in {0, first} if whole else ():
@@ -98,16 +98,16 @@ class Shield:
         if character in _NEVER_HIDDEN:
             return character
         if character not in self._stand_ins:
-            self._stand_ins[character] = next(self._free)
+            self._stand_ins[character] = stand_in = next(self._free)
+            self.hidden[stand_in] = character
         return self._stand_ins[character]
 
 
 @lru_cache(maxsize=8)
-def _tables(names: tuple[str, ...]) -> tuple[re.Pattern[str], frozenset[str], frozenset[str]]:
-    """What finds every start of a name, and all beginnings and all rests of names."""
+def _tables(names: tuple[str, ...]) -> tuple[re.Pattern[str], frozenset[str]]:
+    """What finds every first character of a name, and all rests of names."""
     return (
-        re.compile(f"(?={control_pattern(names).pattern})"),
-        frozenset(name[:k] for name in names for k in range(1, len(name))),
+        control_pattern({name[0] for name in names}),
         frozenset(name[k:] for name in names for k in range(1, len(name))),
     )
 
@@ -118,12 +118,17 @@ def control_pattern(names: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
+def _escapes(character: str) -> tuple[str, str]:
+    """How a template writes a character in JSON of ASCII, and when it prints a list or object."""
+    return json.dumps(character)[1:-1], repr([character])[2:-2]
+
+
 def _free_characters(conversation: Iterable[Any]) -> Iterator[str]:
-    used = set()
-    for value in conversation:
-        used |= set(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    texts = [v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in conversation]
+    used = set().union(*texts)
+    typed = "".join(texts).replace("\\\\", "\\") if "\\" in used else ""
     for number in _PRIVATE:
         character = chr(number)
-        if character not in used:
+        if character not in used and not any(e in typed for e in _escapes(character)):
             yield character
     raise TokenizerError("the conversation holds every private character of Unicode.")

@@ -51,6 +51,7 @@ class Written:
                 "add_generation_prompt": generation,
             },
             self.shield.marks if marked else None,
+            self.shield.hidden,
         )
 
 
