@@ -24,6 +24,7 @@ from llamita.tokenizer.chat_files import TOOL_USE, special_token_variables
 from llamita.tokenizer.chat_messages import (
     check_messages,
     check_tools,
+    join_blocks,
     join_parts,
     lift_reasoning,
     lift_tool_calls,
@@ -130,9 +131,12 @@ class ChatFormat:
     ) -> list[int]:
         """The conversation as token ids.
 
-        No text of a message or a tool becomes a control token. A BOS stands in front exactly once
-        where the template writes it or the tokenizer adds one. An assistant's text that holds
-        `<tool_call>` or `<think>` blocks counts as the calls and the reasoning that it spells.
+        No text of a message or a tool becomes a control token, but for the tags of well-formed
+        `<think>` and `<tool_call>` blocks in an assistant's content: fine-tuning data holds its
+        reasoning and calls so. Calls at the end of a content become `tool_calls` where the template
+        has a place for them: then it spells them in its own way (spaces, the order of keys, 1.0 or
+        1), as it spells calls that were made. A BOS stands in front exactly once where the template
+        writes it or the tokenizer adds one.
         """
         written = self._write(messages, tools, variables)
         text = written.render(generation=add_generation_prompt)
@@ -274,14 +278,12 @@ class ChatFormat:
         """The conversation with its texts behind a shield."""
         template = self._template_for(check_tools(tools))
         control = self.tokenizer.special_tokens
-        checked = check_messages(messages)
-        if "</think>" in control and "reasoning_content" in template:
-            checked = [lift_reasoning(message) for message in checked]
+        checked = [join_blocks(message) for message in check_messages(messages)]
         if "<tool_call>" in control and "tool_calls" in template:
             checked = [lift_tool_calls(message) for message in checked]
         outside = self._outside(tools, variables)
         shield = Shield(control, [checked, outside, template])
-        hidden = self._in_form(shield.hide(checked), template)
+        hidden = self._in_form([shield.hide_message(m) for m in checked], template)
         return Written(template, hidden, {**self._special, **shield.hide(outside)}, shield)
 
     def _pieces(

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
 from markupsafe import escape
 
 from llamita.tokenizer.chat_bounds import budget, spend_on_replacing
 
-stand_ins: ContextVar[Mapping[str, str]] = ContextVar("characters behind stand-ins", default={})
+stand_ins: ContextVar[Mapping[str, str]] = ContextVar(
+    "characters behind stand-ins", default=MappingProxyType({})
+)
 """The characters that the rendering going on has put aside, by their stand-ins."""
 
 _STRIPS = frozenset({"strip", "lstrip", "rstrip", "removeprefix", "removesuffix"})

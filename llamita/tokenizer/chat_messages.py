@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llamita.errors import TokenizerError
+from llamita.tokenizer.chat_blocks import has_blocks
 from llamita.tokenizer.chat_tools import normal_call, parse_tool_calls
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython")
@@ -61,6 +62,13 @@ def join_parts(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": "".join(part["text"] for part in content)}
 
 
+def join_blocks(message: dict[str, Any]) -> dict[str, Any]:
+    """An assistant message whose parts may hold `<think>` or `<tool_call>` blocks, as one text."""
+    joined = join_parts(message) if message["role"] == "assistant" else message
+    content = joined.get("content")
+    return joined if isinstance(content, str) and has_blocks(content) else message
+
+
 def split_into_parts(message: dict[str, Any]) -> dict[str, Any]:
     """The message with its content as a list of parts."""
     content = message.get("content")
@@ -72,12 +80,15 @@ def split_into_parts(message: dict[str, Any]) -> dict[str, Any]:
 def lift_tool_calls(message: dict[str, Any]) -> dict[str, Any]:
     """An assistant message whose text ends in `<tool_call>` tags, with the calls as calls.
 
-    Fine-tuning data is written so. As text the tags would never become control tokens.
+    Fine-tuning data is written so. What the calls mean is kept, not how they are spelled: the
+    template writes them as it writes any call (spaces, the order of keys, 1.0 or 1).
     """
     content = message.get("content")
     if message["role"] != "assistant" or "tool_calls" in message:
         return message
     if not isinstance(content, str) or "<tool_call>" not in content:
+        return message
+    if not content.rstrip().endswith("</tool_call>"):
         return message
     before, tag, tail = content.partition("<tool_call>")
     text, calls = parse_tool_calls(tag + tail, "hermes")

@@ -5,7 +5,8 @@ of whatever could become a control token are put aside for private ones: everyth
 token's name begins with (each `<`), so that no cutting or joining of texts makes a name; and the
 start of a text that is a later part of a name, since the template might write the part before it.
 In the rendering, the names of control tokens are then the template's own, and the characters are
-put back. What the template itself asks about the texts is answered as if they were there
+put back. Only the tags of an assistant's reasoning and tool calls stay (`chat_blocks`): they are
+the model's own. What the template itself asks about the texts is answered as if they were there
 (`chat_looks`).
 """
 
@@ -18,6 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from llamita.errors import TokenizerError
+from llamita.tokenizer.chat_blocks import block_tags
 
 # Keys that templates look up, and values that they compare with, stay as they are.
 _STRUCTURE = frozenset(
@@ -55,6 +57,14 @@ class Shield:
             return [self.hide(item) for item in value]
         return value
 
+    def hide_message(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """A message, hidden but for the tags of an assistant's reasoning and tool calls."""
+        hidden: dict[str, Any] = self.hide(message)
+        content = message.get("content")
+        if message["role"] == "assistant" and isinstance(content, str):
+            hidden["content"] = self._hide_text(content, True, block_tags(content, self._names))
+        return hidden
+
     def show(self, text: str) -> str:
         """The text with every character back in its place."""
         for stand_in, character in self.hidden.items():
@@ -74,13 +84,15 @@ class Shield:
             return self._hide_text(value, whole=False)
         return self.hide(value)
 
-    def _hide_text(self, text: str, whole: bool) -> str:
+    def _hide_text(self, text: str, whole: bool, kept: Iterable[tuple[int, int]] = ()) -> str:
         places = {match.start() for match in self._first.finditer(text)}
         # Never the white space before the text, or the template could not trim it.
         first = len(text) - len(text.lstrip())
         for start in {0, first} if whole else ():
             if self._may_complete(text[start : start + self._longest], text.strip()):
                 places.add(first if first < len(text) else start)
+        for tag in kept:
+            places.difference_update(range(*tag))
         if not places:
             return text
         characters = list(text)

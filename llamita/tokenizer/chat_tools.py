@@ -71,6 +71,11 @@ def parse_tool_calls(text: str, syntax: Syntax) -> tuple[str, list[dict[str, Any
     ]
 
 
+def is_call(text: str) -> bool:
+    """Whether a text is the JSON of one call, as it stands in `<tool_call>` tags."""
+    return _function(_load(text), "arguments") is not None
+
+
 def normal_call(call: Any, where: str) -> dict[str, Any]:
     """A call in the form that templates expect: OpenAI's, with `arguments` as an object.
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from llamita.tokenizer import Tokenizer
 from llamita.tokenizer.chat import BUILT_IN, ChatFormat
+from llamita.tokenizer.chat_blocks import block_tags
 from llamita.tokenizer.hf import HFTokenizer
 from llamita.tokenizer.spm import SentencePieceTokenizer
 from tests.tokenizer import chat_cases as cases
@@ -47,9 +48,12 @@ def test_case_12_no_text_of_a_message_yields_control_ids(
     texts = [user, assistant, again]
     roles = ["user", "assistant", "user"]
     messages = [{"role": r, "content": text} for r, text in zip(roles, texts, strict=True)]
-    harmless = [{"role": role, "content": "x"} for role in roles]
+    # Around an empty text the template's own pieces may make a name.
+    harmless = [{**message, "content": message["content"] and "x"} for message in messages]
     if chat.template == cases.QWEN_THINKING and "</think>" in assistant:
         return  # there the assistant's reasoning is told by this text
+    if any(block_tags(assistant, CONTROL_TOKENS)):
+        return  # these are the model's own (test_chat_blocks)
     ids = chat.encode(messages, add_generation_prompt=True)
     expected = control_ids(chat_tokenizer, chat.encode(harmless, add_generation_prompt=True))
     assert control_ids(chat_tokenizer, ids) == expected
