@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 from llamita.errors import TokenizerError
 from llamita.formats.vocabulary import UNKNOWN, Vocabulary
 from llamita.tokenizer.base import Tokenizer
-from llamita.tokenizer.chat_files import CONFIG, DEFAULT
-from llamita.tokenizer.special import token_name
+from llamita.tokenizer.chat_files import DEFAULT
+from llamita.tokenizer.ends import END_OF_MESSAGE, end_ids
+from llamita.tokenizer.special import ROLE_FILES, find_role
 
 TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eot|>")
 
@@ -23,7 +26,7 @@ def with_roles(tables: Vocabulary, tokenizer: Tokenizer) -> Vocabulary:
     ):
         if framed not in ([], [role]):
             raise refusal(f"it puts the ids {framed} {place} texts, and GGUF allows for one")
-    eot = _turn_end(tokenizer)
+    eot, eom = _turn_ends(tokenizer)
     if eos is None and (eos := bos if eot is None else eot) is None:
         # Without one, llama.cpp takes some fixed id for it and stops there.
         raise refusal(
@@ -36,7 +39,7 @@ def with_roles(tables: Vocabulary, tokenizer: Tokenizer) -> Vocabulary:
         "unk": _unknown(tables, tokenizer),
         "pad": tokenizer.pad_token_id,
         "eot": eot,
-        "eom": tokenizer.special_tokens.get("<|eom_id|>"),
+        "eom": eom,
     }
     templates = dict(tokenizer.chat_templates)
     return replace(
@@ -57,17 +60,30 @@ def refusal(reason: str, hint: str | None = None) -> TokenizerError:
     )
 
 
-def _turn_end(tokenizer: Tokenizer) -> int | None:
-    """The control token that ends a turn: one that the chat template writes, if it has one."""
-    names = [name for name in TURN_ENDS if name in tokenizer.special_tokens]
-    template = tokenizer.chat_template or ""
-    names.sort(key=lambda name: name not in template)
-    return tokenizer.special_tokens[names[0]] if names else None
+def _turn_ends(tokenizer: Tokenizer) -> tuple[int | None, int | None]:
+    """The tokens beside EOS that end a turn, and that end a message which waits for a tool.
+
+    The chat template says them; where there is none that can be asked, the usual names do.
+    """
+    known, template = tokenizer.special_tokens, tokenizer.chat_template
+    usual = [name for name in TURN_ENDS if name in known]
+    usual.sort(key=lambda name: name not in (template or ""))
+    ends: Sequence[int] = [known[name] for name in usual[:1]]
+    if template is not None:
+        with contextlib.suppress(TokenizerError):  # llama.cpp may be able to use it
+            ends = end_ids(tokenizer)
+    message_end = known.get(END_OF_MESSAGE)
+    turn_end, after_tool_call, *_ = [
+        *(end for end in ends if end not in (tokenizer.eos_token_id, message_end)),
+        None,
+        None,
+    ]
+    return turn_end, after_tool_call if message_end is None else message_end
 
 
 def _unknown(tables: Vocabulary, tokenizer: Tokenizer) -> int | None:
     """The id for what is unknown: of the tables, or what a byte-level tokenizer calls so."""
     if tables.types and UNKNOWN in tables.types:
         return tables.types.index(UNKNOWN)
-    name = token_name(json.loads(tokenizer._files.get(CONFIG, b"{}")).get("unk_token"))
-    return tokenizer.special_tokens.get(name or "")
+    sources = [json.loads(tokenizer._files.get(file, b"{}")) for file in ROLE_FILES]
+    return find_role("unk", sources, {}, tokenizer.special_tokens.get)

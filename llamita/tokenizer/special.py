@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+ROLE_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+"""Where roles stand, the first of them before the second."""
+
 USUAL_NAMES = {
     "bos": ("<s>", "<|begin_of_text|>", "<|endoftext|>", "<bos>", "<|startoftext|>"),
     "eos": ("</s>", "<|end_of_text|>", "<|endoftext|>", "<eos>", "<|im_end|>"),
@@ -29,7 +32,7 @@ def find_role(
     generation: Mapping[str, Any],
     token_to_id: Callable[[str], int | None],
 ) -> int | None:
-    """The id of the `role` ("bos", "eos" or "pad") token, or None.
+    """The id of the `role` ("bos", "eos", "pad" or "unk") token, or None.
 
     Where `sources` name any of the three, the first that has the key `ROLE_token` decides, even
     by a null. Where they name none, `generation_config.json` may give an id (the first of a
@@ -46,5 +49,5 @@ def find_role(
         given = given[0] if given else None
     if isinstance(given, int):
         return given
-    candidates = (token_to_id(name) for name in USUAL_NAMES[role])
+    candidates = (token_to_id(name) for name in USUAL_NAMES.get(role, ()))
     return next((token_id for token_id in candidates if token_id is not None), None)

@@ -155,6 +155,38 @@ def test_the_token_that_ends_a_turn_is_named(corpus: list[str]) -> None:
     assert (to_vocabulary(made).ids or {})["eot"] == 400
 
 
+def test_the_chat_template_says_which_token_ends_a_turn(corpus: list[str]) -> None:
+    names = {"<|im_end|>": "<|turn|>", "<|im_start|>": "<|end|>"}  # one unusual, one misleading
+    tables = to_vocabulary(train_tokenizer(corpus, "bpe:400"))
+    tokens = [names.get(token, token) for token in tables.tokens]
+    renamed = replace(tables, tokens=[*tokens, "<|call|>"], types=[*(tables.types or []), CONTROL])
+    tokenizer = from_vocabulary(replace(renamed, ids={"bos": 0, "eos": 0}), FILE)
+    turn = "{% for m in messages %}<|end|>{{ m.role }}\n{{ m.content }}"
+    for end in ("<|turn|>", "{{ '<|call|>' if m.tool_calls else '<|turn|>' }}"):
+        written = f"{turn}{{{{ m.tool_calls | tojson if m.tool_calls }}}}{end}\n{{% endfor %}}"
+        made = tokenizer.with_chat_template(written)
+        ids = to_vocabulary(made).ids or {}
+        assert ids["eos"] == 0
+        assert ids["eot"] == tokens.index("<|turn|>")
+        assert ids.get("eom") == (400 if "call" in end else None)
+    only_eos = tokenizer.with_chat_template(f"{turn}{{{{ eos_token }}}}{{% endfor %}}")
+    assert set(to_vocabulary(only_eos).ids or {}) == {"bos", "eos"}
+
+
+def test_an_unknown_token_of_the_older_file_of_names_is_named(
+    corpus: list[str], tmp_path: Path
+) -> None:
+    train_tokenizer(corpus, "bpe:400").save(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"unk_token": "<|im_start|>"}))
+    for changes, name in (({}, "<|im_start|>"), ({"unk_token": "<|im_end|>"}, "<|im_end|>")):
+        kept = {key: value for key, value in config.items() if key != "unk_token"}
+        path.write_text(json.dumps({**kept, **changes}))
+        tokenizer = load_tokenizer(tmp_path)
+        assert (to_vocabulary(tokenizer).ids or {})["unk"] == tokenizer.special_tokens[name]
+
+
 def test_tokens_that_only_fill_the_table_are_no_tokens(
     byte_level: Vocabulary, pieces: Vocabulary
 ) -> None:
