@@ -6,8 +6,8 @@ A `Checkpoint` holds tensors under HuggingFace's names, read only when they are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,34 @@ class Checkpoint:
     def dtype(self) -> torch.dtype:
         """The one dtype that holds every tensor without loss."""
         return reduce(torch.promote_types, {tensor.dtype for tensor in self.tensors.values()})
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Every token that the checkpoint calls an end; see `end_ids_of`."""
+        return end_ids_of(self.config, self.generation)
+
+    def with_end_ids(self, ids: Sequence[int]) -> Checkpoint:
+        """A copy whose config says all its ends, and these alone."""
+        eos = None if not ids else ids[0] if len(ids) == 1 else tuple(ids)
+        rest = {key: value for key, value in self.generation.items() if key != "eos_token_id"}
+        return replace(self, config=self.config.with_changes(eos_token_id=eos), generation=rest)
+
+
+def end_ids_of(config: ModelConfig, generation: Mapping[str, Any]) -> tuple[int, ...]:
+    """The tokens that end a text by the config, and those that `generation_config.json` adds.
+
+    Raises:
+        CheckpointError: that names something else than a token.
+    """
+    named = generation.get("eos_token_id")
+    more = [] if named is None else named if isinstance(named, list | tuple) else [named]
+    if not all(type(token_id) is int and 0 <= token_id < config.vocab_size for token_id in more):
+        raise CheckpointError(
+            f"generation_config.json has eos_token_id = {named!r}; ids go from 0 to "
+            f"vocab_size - 1 ({config.vocab_size - 1}).",
+            hint="Say the right ones with --override eos_token_id='[…]'.",
+        )
+    return tuple(dict.fromkeys([*config.eos_token_ids, *more]))
 
 
 def build_model(

@@ -54,6 +54,9 @@ _HARMLESS = frozenset(
         "tokenizer.rwkv.world",
     }
 )
+END_ROLES = ("eos", "eot", "eom")
+"""Tokens after which llama.cpp stops, each of them."""
+_LEAVE_OUT = "Leave out those that never end one: --override eos_token_id='[…]'."
 _PADDING_SCORE = -10000.0
 """As llama.cpp's converter scores tokens that only fill the table."""
 
@@ -109,7 +112,7 @@ def fit_vocabulary(vocabulary: Vocabulary, config: ModelConfig) -> Vocabulary:
     Rows without a token get `[PADn]` of the type UNUSED, as llama.cpp's converter does.
 
     Raises:
-        ConfigError: there are more tokens than rows.
+        ConfigError: there are more tokens than rows, or ends that no key can name.
     """
     count, wanted = len(vocabulary.tokens), config.vocab_size
     if count > wanted:
@@ -119,29 +122,54 @@ def fit_vocabulary(vocabulary: Vocabulary, config: ModelConfig) -> Vocabulary:
         )
     types = vocabulary.types or [NORMAL] * count
     more = wanted - count
-    ids = dict(vocabulary.ids or {})
-    if config.bos_token_id is not None:
-        ids.setdefault("bos", config.bos_token_id)
-    if config.pad_token_id is not None:
-        ids.setdefault("pad", config.pad_token_id)
-    # Whatever ends a turn must be named, whoever knows of it: else llama.cpp talks on.
-    ends = [ids[role] for role in ("eos", "eot", "eom") if role in ids]
-    left = [end for end in config.eos_token_ids if end not in ends]
-    for role in ("eos", "eot", "eom"):
-        if role not in ids and left:
-            ids[role] = left.pop(0)
-    if left:
-        raise ConfigError(
-            f"eos_token_id is {list(config.eos_token_ids)}, beside the tokenizer's own {ends}; "
-            "GGUF names three tokens that end a turn at most."
-        )
+    known = vocabulary.ids or {}
+    for end in config.eos_token_ids:
+        if end not in known.values() and end < count and types[end] == NORMAL:
+            raise ConfigError(
+                f"eos_token_id names {end}, a token of plain text ({vocabulary.tokens[end]!r}); "
+                "whatever ends a text is a control token in GGUF, which never comes from text.",
+                hint=_LEAVE_OUT,
+            )
     return replace(
         vocabulary,
         tokens=vocabulary.tokens + [f"[PAD{number}]" for number in range(count, wanted)],
         types=types + [UNUSED] * more,
         scores=None if vocabulary.scores is None else vocabulary.scores + [_PADDING_SCORE] * more,
-        ids=ids,
+        ids=name_roles(known, config),
     )
+
+
+def name_roles(known: Mapping[str, int], config: ModelConfig) -> dict[str, int]:
+    """The ids by their roles: those of the tokenizer, and what else the model names.
+
+    Raises:
+        ConfigError: there are more ends than roles for them.
+    """
+    ids = dict(known)
+    if config.bos_token_id is not None:
+        ids.setdefault("bos", config.bos_token_id)
+    if config.pad_token_id is not None:
+        ids.setdefault("pad", config.pad_token_id)
+    # Whatever ends a turn must be named, whoever knows of it: else llama.cpp talks on.
+    named = [ids[role] for role in END_ROLES if role in ids]
+    left = [end for end in config.eos_token_ids if end not in named]
+    free = [role for role in END_ROLES if role not in ids]
+    if len(left) > len(free):
+        own = f", beside the tokenizer's own {named}" if named else ""
+        raise ConfigError(
+            f"eos_token_id is {list(config.eos_token_ids)}{own}; GGUF names three such tokens "
+            f"at most ({', '.join(END_ROLES)}).",
+            hint=_LEAVE_OUT,
+        )
+    # The last ones first: without an eot, llama.cpp takes the token with one of its usual names.
+    if "eos" not in free and left:
+        free = free[-len(left) :]
+    return {**ids, **dict(zip(free, left, strict=False))}
+
+
+def role_entries(ids: Mapping[str, int]) -> dict[str, int]:
+    """The keys that name tokens by their roles."""
+    return {_GGML + key: ids[role] for role, key in _ROLES.items() if role in ids}
 
 
 def vocabulary_entries(vocabulary: Vocabulary) -> dict[str, Any]:
@@ -154,9 +182,7 @@ def vocabulary_entries(vocabulary: Vocabulary) -> dict[str, Any]:
         _GGML + "token_type": _array(vocabulary.types, np.int32),
         _GGML + "merges": vocabulary.merges,
     }
-    for role, number in (vocabulary.ids or {}).items():
-        if role in _ROLES:
-            entries[_GGML + _ROLES[role]] = number
+    entries.update(role_entries(vocabulary.ids or {}))
     for field, key in _FLAGS.items():
         entries[_GGML + key] = getattr(vocabulary, field)
     entries[_TEMPLATE] = vocabulary.chat_template

@@ -21,7 +21,12 @@ from llamita.formats.gguf_config_write import architecture_for, check_config, co
 from llamita.formats.gguf_encode import PlannedTensor, encode_header, padding
 from llamita.formats.gguf_rope import frequency_factors
 from llamita.formats.gguf_tensors import EMBEDDING, FREQUENCY_FACTORS, OUTPUT
-from llamita.formats.gguf_vocabulary import fit_vocabulary, vocabulary_entries
+from llamita.formats.gguf_vocabulary import (
+    fit_vocabulary,
+    name_roles,
+    role_entries,
+    vocabulary_entries,
+)
 from llamita.formats.key_map import map_to_foreign
 from llamita.formats.stored import StoredTensor
 from llamita.formats.vocabulary import Vocabulary
@@ -87,6 +92,7 @@ def write_gguf(
         ConfigError: the model or the tokenizer cannot be said in GGUF; nothing was written.
         CheckpointError: some numbers cannot be quantized.
     """
+    checkpoint = checkpoint.with_end_ids(checkpoint.end_ids)
     check_gguf(checkpoint.config, quantization)
     config, architecture = checkpoint.config, architecture_for(checkpoint.config)
     tensors = map_to_foreign(architecture.rules, checkpoint.tensors, config)
@@ -163,6 +169,7 @@ def _entries(
     }
     if vocabulary is None:
         entries["tokenizer.ggml.model"] = "none"
+        entries.update(role_entries(name_roles({}, checkpoint.config)))
     else:
         entries.update(vocabulary_entries(fit_vocabulary(vocabulary, checkpoint.config)))
     return {key: value for key, value in entries.items() if value is not None}

@@ -66,6 +66,8 @@ def read_model_config(
     raw = _read_object(directory / CONFIG)
     path = directory / GENERATION_CONFIG
     generation = _read_object(path) if path.exists() else {}
+    if "eos_token_id" in (overrides or {}):
+        generation.pop("eos_token_id", None)
     return parse_config(raw, overrides, generation), generation
 
 

@@ -115,7 +115,7 @@ def write_meta(
     Raises:
         ConfigError: Meta's model cannot be this one, or does not split so; nothing was written.
     """
-    config = checkpoint.config
+    config = checkpoint.with_end_ids(checkpoint.end_ids).config
     check_meta(config)
     check_split(config, shards)
     tensors = cast_all(checkpoint.tensors, dtype)

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from llamita.errors import GenerationError, TokenizerError
+from llamita.formats.checkpoint import end_ids_of
 from llamita.inference.generate import TokenEvent, generate_events
 from llamita.inference.modes import Evaluating
 from llamita.inference.params import SamplingParams
@@ -29,6 +30,7 @@ from llamita.inference.stopping import context_length
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat import ChatFormat
+from llamita.tokenizer.ends import end_ids
 
 Prompt: TypeAlias = "str | list[int] | tuple[int, ...] | Tensor"
 Prompts: TypeAlias = "list[str] | list[list[int]]"
@@ -207,26 +209,20 @@ class LM:
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Every id that the checkpoint calls an end, and those that end a turn of its chats."""
-        named = self._generation_config.get("eos_token_id")
-        ids = list(named) if isinstance(named, list | tuple) else [named]
-        ids += self.config.eos_token_ids
+        ids = {*end_ids_of(self.config, self._generation_config)}
         if self.tokenizer is not None:
-            ids += [self.tokenizer.eos_token_id, *self._turn_end_ids()]
-        return tuple(sorted({token_id for token_id in ids if token_id is not None}))
+            ids.update(self._ends_of_tokenizer(self.tokenizer))
+        return tuple(sorted(ids))
 
-    def _turn_end_ids(self) -> list[int]:
-        if self.tokenizer is None:
-            return []
+    def _ends_of_tokenizer(self, tokenizer: Tokenizer) -> list[int]:
         try:
-            if self.tokenizer.chat_template is None:
-                return []
-            ids = self.chat_format.turn_end_ids
+            ids = end_ids(tokenizer)
         except TokenizerError as error:  # what is no chat needs no template
             warnings.warn(
                 f"what ends a turn is not known, so texts end at EOS alone: {error.message}",
                 stacklevel=2,
             )
-            return []
+            ids = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
         return [token_id for token_id in ids if token_id < self.config.vocab_size]
 
     def _answered(self, result: Generation) -> Generation:

@@ -18,7 +18,7 @@ from llamita.formats.gguf_read import read_gguf
 from llamita.formats.gguf_rope import frequency_factors, scaling_of_factors
 from llamita.formats.gguf_write import check_gguf, write_gguf
 from llamita.formats.stored import StoredTensor
-from llamita.formats.vocabulary import NORMAL, UNUSED, USER_DEFINED, Vocabulary
+from llamita.formats.vocabulary import CONTROL, NORMAL, UNUSED, USER_DEFINED, Vocabulary
 from llamita.model.rope import RotaryEmbedding
 
 from .gguf_cases import LLAMA3, MODELS, VOCABULARY, YARN, config, patched_file, random_checkpoint
@@ -109,8 +109,45 @@ def test_all_that_a_vocabulary_says_comes_back(tmp_path: Path) -> None:
 
 def test_ends_that_only_the_model_knows_are_named(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    write_gguf(random_checkpoint(eos_token_id=(7, 258, 9)), VOCABULARY, path)
-    assert set(read_gguf(path).config.eos_token_ids) == {7, 258, 9}
+    control = with_controls(7, 9, 11)
+    checkpoint = random_checkpoint(eos_token_id=(7, 258))
+    write_gguf(replace(checkpoint, generation={"eos_token_id": [258, 9]}), control, path)
+    assert read_gguf(path).config.eos_token_id == (258, 7, 9)
+    write_gguf(replace(random_checkpoint(), generation={"eos_token_id": 9}), control, path)
+    read = read_gguf(path)
+    assert isinstance(read.tokenizer, Vocabulary)
+    assert read.tokenizer.ids == {"bos": 257, "eos": 258, "eom": 9}
+    too_many = replace(checkpoint, generation={"eos_token_id": [9, 11]})
+    for vocabulary in (control, None):
+        with pytest.raises(ConfigError, match=r"eos_token_id is \[7, 258, 9, 11\]; GGUF names"):
+            write_gguf(too_many, vocabulary, tmp_path / "new.gguf")
+    named = replace(control, ids={"eos": 258, "eot": 11})
+    with pytest.raises(ConfigError, match=r"\[7, 258, 9\], beside the tokenizer's own \[258, 11\]"):
+        write_gguf(
+            replace(checkpoint, generation={"eos_token_id": 9}), named, tmp_path / "new.gguf"
+        )
+    assert not (tmp_path / "new.gguf").exists()
+
+
+def test_ends_and_roles_are_named_without_a_tokenizer(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    checkpoint = random_checkpoint(eos_token_id=(7, 258), bos_token_id=3, pad_token_id=0)
+    write_gguf(replace(checkpoint, generation={"eos_token_id": 9}), None, path)
+    read = read_gguf(path)
+    assert read.tokenizer is None
+    assert read.config == checkpoint.config.with_changes(eos_token_id=(7, 258, 9))
+
+
+def test_a_token_of_text_cannot_be_an_end(tmp_path: Path) -> None:
+    checkpoint = replace(random_checkpoint(), generation={"eos_token_id": [258, 9]})
+    with pytest.raises(ConfigError, match=r"eos_token_id names 9, a token of plain text \('Ġw9'\)"):
+        write_gguf(checkpoint, VOCABULARY, tmp_path / "model.gguf")
+    assert not (tmp_path / "model.gguf").exists()
+
+
+def with_controls(*ids: int) -> Vocabulary:
+    types = [CONTROL if i in ids else kind for i, kind in enumerate(VOCABULARY.types or [])]
+    return replace(VOCABULARY, types=types)
 
 
 def test_rows_without_a_token_are_filled(tmp_path: Path) -> None:

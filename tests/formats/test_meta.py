@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -338,6 +339,14 @@ def test_what_params_cannot_say_stands_beside_it(tmp_path: Path) -> None:
     (tmp_path / "new" / "llamita.json").write_text('{"rms_norm_eps": 1}')
     with pytest.raises(CheckpointError, match="rms_norm_eps"):
         load_checkpoint(tmp_path / "new")
+
+
+def test_ends_of_the_generation_config_stand_beside_params(tmp_path: Path) -> None:
+    checkpoint = random_checkpoint(eos_token_id=1)
+    write_meta(replace(checkpoint, generation={"eos_token_id": [2, 1]}), tmp_path / "new")
+    assert load_checkpoint(tmp_path / "new").end_ids == (1, 2)
+    write_meta(replace(checkpoint, generation={"eos_token_id": 1}), tmp_path / "one")
+    assert load_checkpoint(tmp_path / "one").config.eos_token_id == 1
 
 
 def test_a_folder_that_says_everything_has_nothing_beside_it(tmp_path: Path) -> None:

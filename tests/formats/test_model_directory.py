@@ -320,6 +320,22 @@ def test_the_generation_config_holds_the_token_ids(tmp_path: Path) -> None:
     assert checkpoint.config.eos_token_id == (2, 3)
 
 
+def test_every_end_is_one_whichever_file_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    save_model_directory(make(eos_token_id=2), path, generation={"eos_token_id": [3, 2]})
+    assert load_checkpoint(path).end_ids == (2, 3)
+    one = load_checkpoint(path).with_end_ids([4])
+    assert (one.end_ids, one.config.eos_token_id, one.generation) == ((4,), 4, {})
+    assert one.with_end_ids([4, 3]).config.eos_token_id == (4, 3)
+    assert one.with_end_ids([]).end_ids == ()
+    for value, ends in ((5, (5,)), ([5, 6], (5, 6)), (None, ())):
+        assert load_checkpoint(path, {"eos_token_id": value}).end_ids == ends
+    for wrong in (["</s>"], -1, [2, 10**6], True, 2.5):
+        (path / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
+        with pytest.raises(CheckpointError, match=r"generation_config\.json has eos_token_id = "):
+            _ = load_checkpoint(path).end_ids
+
+
 def test_every_file_has_the_mode_that_the_umask_leaves(saved: Path) -> None:
     plain = saved.parent / "plain"
     plain.touch()

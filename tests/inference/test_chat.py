@@ -94,6 +94,15 @@ def test_case_13_what_ends_a_turn_stops_every_generation() -> None:
     assert LM(model, chatting(), {"eos_token_id": [3]}).stop_token_ids == (3, EOS, END)
 
 
+def test_a_message_that_waits_for_a_tool_has_ended() -> None:
+    """Llama 3.1 ends it so; a template need not show that."""
+    tokenizer = chatting()
+    tokenizer.special_tokens = {**tokenizer.special_tokens, "<|eom_id|>": CALL}
+    for known in (tokenizer, ChatTokenizer()):
+        ends = LM(make_model(vocab_size=VOCAB), known).stop_token_ids
+        assert (CALL in ends) == (known is tokenizer)
+
+
 def test_case_11_a_chat_begins_with_one_bos() -> None:
     tokenizer = ChatTokenizer(bos_prefix=(257,))
     for template in ("{{ bos_token }}", ""):
