@@ -47,7 +47,7 @@ def command(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare logits, greedy tokens and tokenization; exit 1 where they differ."""
+    """Compare logits, greedy tokens, tokenization and chats; exit 1 where they differ."""
     from llamita.shipping.verify import DEFAULT_TOLERANCE, compare
 
     tolerance = DEFAULT_TOLERANCE if tolerance is None else tolerance
@@ -82,6 +82,7 @@ def _table(comparison: Comparison) -> str:
         ("largest logit gap", logits),
         ("greedy tokens", _verdict(comparison.greedy_equal, "not comparable")),
         ("token ids", _verdict(comparison.token_ids_equal, "no tokenizer in either")),
+        ("chats", _verdict(comparison.chat_equal, "not comparable")),
         ("same model", "yes" if comparison.same else "no"),
     ]
     width = max(len(name) for name, _ in rows)

@@ -34,6 +34,7 @@ from llamita.shipping.targets import Target, parse_quantization
 from llamita.shipping.verify_conversion import (
     DEFAULT_MEMORY,
     UNVERIFIED,
+    Claim,
     Verification,
     verify_conversion,
 )
@@ -111,21 +112,25 @@ def convert(
     file_name = place.file_name or target.file_name
     with writing(place) as temporary:
         say(f"writing {place.path}")
-        plan.write_all(temporary, file_name)
+        written = plan.write_all(temporary, file_name)
         files = _files(temporary)
         found = Verification(status=UNVERIFIED)
         if conversion.verify:
-            written = temporary if file_name is None else temporary / file_name
             found = verify_conversion(
-                source,
-                tokenizer,
-                written,
-                target.name,
-                conversion.quantization,
-                conversion.texts,
-                conversion.memory,
-                say,
+                Claim(
+                    source,
+                    tokenizer,
+                    temporary if file_name is None else temporary / file_name,
+                    target.name,
+                    conversion.quantization,
+                    texts=conversion.texts,
+                    lost_stops=plan.lost_stops,
+                    memory=conversion.memory,
+                    say=say,
+                )
             )
+        else:
+            found.notes += written
         found.notes[:0] = [*notes, *plan.notes]
         report = _report(conversion, place, target, source, temporary, files, found)
         _show_as(report, temporary, place.folder)

@@ -38,7 +38,7 @@ def run_transformers(request: dict[str, Any]) -> dict[str, Any]:
     with torch.no_grad():
         logits = model.eval()(torch.tensor(request["rows"])).logits.float().numpy()
     np.save(request["logits"], logits)
-    if request["texts"]:
+    if request["tokenizes"]:
         tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
         answer["ids"] = [
             [

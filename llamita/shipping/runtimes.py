@@ -69,10 +69,13 @@ def runtime_of(target: str) -> tuple[str, bool] | None:
     return name, importlib.util.find_spec(package) is not None
 
 
-def judge(name: str, path: Path, probe: Probe, differences: list[str]) -> dict[str, Any]:
+def judge(
+    name: str, path: Path, probe: Probe, differences: list[str], notes: list[str]
+) -> dict[str, Any]:
     """What the runtime `name` makes of the file or folder at `path`.
 
-    What speaks against it, a crash included, is added to `differences`. Returns the figures.
+    What speaks against it, a crash included, is added to `differences`, what it was not asked to
+    `notes`. Returns the figures.
     """
     with tempfile.TemporaryDirectory() as directory:
         answer = _ask(name, path, probe, Path(directory))
@@ -84,7 +87,10 @@ def judge(name: str, path: Path, probe: Probe, differences: list[str]) -> dict[s
             found |= _judge_logits(answer, Path(directory) / "logits.npy", probe, differences)
         else:
             found |= _judge_log_probabilities(answer, probe, differences)
-    if probe.tokenizer is not None:
+    if probe.tokenizer is not None and not probe.texts:
+        found["token_ids_equal"] = None
+        notes.append(f"{name} did not judge the tokenizer: it has no tokens for any text to ask.")
+    elif probe.tokenizer is not None:
         found["token_ids_equal"] = _judge_ids(name, answer, probe, differences)
     if probe.chat is not None:
         found["chat_equal"] = _judge_chat(name, answer, probe, differences)
@@ -97,6 +103,7 @@ def _ask(name: str, path: Path, probe: Probe, directory: Path) -> dict[str, Any]
         "runtime": name,
         "path": str(path),
         "rows": probe.rows.tolist(),
+        "tokenizes": probe.tokenizer is not None,
         "texts": probe.texts,
         "messages": probe.messages if probe.chat is not None else None,
         "logits": str(directory / "logits.npy"),

@@ -1,4 +1,4 @@
-"""Are two models the same? Measured, not believed: logits, greedy tokens, tokenization.
+"""Are two models the same? Measured, not believed: logits, greedy tokens, tokenization, chats.
 
 Logits are compared in float32 over text and over random tokens, since text leaves most of a
 vocabulary untouched. A missing un-permutation of rotary rows can read well for twenty tokens, so at
@@ -9,6 +9,7 @@ far out, the embedding of a token that no probe holds) is compared as it is stor
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from llamita.config import ModelConfig
 from llamita.inference.lm import LM
 from llamita.model.rope import RotaryEmbedding
+from llamita.shipping.verify_chat import compare_chats
 from llamita.shipping.verify_tokenizers import PAGE, compare_tokenizers, encode
 
 DEFAULT_TOLERANCE = 2e-5
@@ -41,6 +43,8 @@ class Comparison:
         greedy_equal: whether the same greedy tokens follow one prompt; None as above.
         token_ids_equal: whether every token and the ids of text are the same; None where neither
             model has a tokenizer.
+        chat_equal: whether chats are written with the same ids; None where the first model has no
+            chat template, or where it takes no conversation to judge by.
         logit_scale: the standard deviation of the first model's logits.
         positions: how many positions the logits were compared at.
         tolerance: the allowed gap, for logits of a scale of 1 or more.
@@ -52,6 +56,7 @@ class Comparison:
     max_logit_gap: float | None
     greedy_equal: bool | None
     token_ids_equal: bool | None
+    chat_equal: bool | None
     logit_scale: float | None
     positions: int
     tolerance: float
@@ -60,7 +65,11 @@ class Comparison:
 
 
 def compare(
-    a: LM, b: LM, tolerance: float = DEFAULT_TOLERANCE, single_pass: bool = False
+    a: LM,
+    b: LM,
+    tolerance: float = DEFAULT_TOLERANCE,
+    single_pass: bool = False,
+    lost_stops: Collection[int] = (),
 ) -> Comparison:
     """Compare two models loaded in float32.
 
@@ -70,11 +79,16 @@ def compare(
     single_pass: for models that are read anew at each pass, and whose tensors were compared:
         nothing is generated (`greedy_equal` says whether the best token is the same everywhere),
         and embeddings are not looked at.
+    lost_stops: stop tokens that B is known to have no place for.
     """
     differences, notes = _compare_configs(a.config, b.config)
     if a.stop_token_ids != b.stop_token_ids:
-        notes.append(f"the stop tokens are {a.stop_token_ids} in A and {b.stop_token_ids} in B.")
+        is_lost = set(a.stop_token_ids) - set(b.stop_token_ids) - set(lost_stops)
+        (differences if is_lost else notes).append(
+            f"the stop tokens are {a.stop_token_ids} in A and {b.stop_token_ids} in B."
+        )
     token_ids_equal = compare_tokenizers(a.tokenizer, b.tokenizer, differences, notes)
+    chat_equal = compare_chats(a.tokenizer, b.tokenizer, differences, notes)
     gap, scale, greedy_equal, positions = None, None, None, 0
     if a.config.vocab_size == b.config.vocab_size:
         rows = probe_rows(a, b)
@@ -91,6 +105,7 @@ def compare(
         max_logit_gap=gap,
         greedy_equal=greedy_equal,
         token_ids_equal=token_ids_equal,
+        chat_equal=chat_equal,
         logit_scale=scale,
         positions=positions,
         tolerance=tolerance,

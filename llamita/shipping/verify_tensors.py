@@ -76,7 +76,6 @@ def compare_tensors(
     expected: Mapping[str, StoredTensor],
     written: Mapping[str, StoredTensor],
     differences: list[str],
-    progress: Callable[[int], object] | None = None,
 ) -> int:
     """How many tensors were compared; those that are not equal to the bit are named."""
     wrong = []
@@ -84,8 +83,6 @@ def compare_tensors(
         gap = _difference(tensor.read(), written[name].read())
         if gap is not None:
             wrong.append(f"{name} ({gap})")
-        if progress is not None:
-            progress(tensor.numel())
     if wrong:
         more = f" and {len(wrong) - _MOST_SHOWN} more" if len(wrong) > _MOST_SHOWN else ""
         differences.append(

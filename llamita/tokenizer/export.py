@@ -14,6 +14,8 @@ from llamita.errors import TokenizerError
 from llamita.formats.vocabulary import CONTROL, UNUSED
 from llamita.tokenizer.armgpt import read_armgpt
 from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.chat_files import CONFIG
+from llamita.tokenizer.files import TOKENIZER_MODEL
 from llamita.tokenizer.gguf_pre import find_pre_tokenizer
 from llamita.tokenizer.gguf_tables import padding_name, to_vocabulary
 from llamita.tokenizer.hf import HFTokenizer
@@ -29,6 +31,8 @@ from llamita.tokenizer.tiktoken_ranks import (
     control_names,
     merges_of_ranks,
 )
+
+_ROLES = ("bos_prefix", "eos_suffix", "bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def sentencepiece_model(tokenizer: Tokenizer) -> bytes:
@@ -79,6 +83,34 @@ def sentencepiece_model(tokenizer: Tokenizer) -> bytes:
         pad_id=tokenizer.pad_token_id,
         add_dummy_prefix=bool(tables.add_space_prefix),
     )
+
+
+def sentencepiece_files(tokenizer: Tokenizer) -> dict[str, bytes]:
+    """`sentencepiece_model` as a tokenizer.model, with what is to be read beside it.
+
+    A model alone puts its BOS in front of texts, as Llama does. Where the tokenizer frames texts
+    otherwise, a tokenizer_config.json says so.
+
+    Raises:
+        TokenizerError: as above, or the two files would not be read as the same tokenizer.
+    """
+    files = {TOKENIZER_MODEL: sentencepiece_model(tokenizer)}
+    if _roles(SentencePieceTokenizer(files[TOKENIZER_MODEL])) == _roles(tokenizer):
+        return files
+    frame = {
+        "add_bos_token": bool(tokenizer.bos_prefix),
+        "add_eos_token": bool(tokenizer.eos_suffix),
+    }
+    files[CONFIG] = (json.dumps(frame, indent=2) + "\n").encode()
+    back = SentencePieceTokenizer(files[TOKENIZER_MODEL], {CONFIG: files[CONFIG]})
+    for name, wanted, found in zip(_ROLES, _roles(tokenizer), _roles(back), strict=True):
+        if found != wanted:
+            raise TokenizerError(
+                f"the tokenizer cannot be written as a SentencePiece model: its {name} would be "
+                f"{found}, not {wanted}.",
+                hint="Convert to hf, whose tokenizer.json can hold it.",
+            )
+    return files
 
 
 def tiktoken_ranks(tokenizer: Tokenizer) -> bytes:
@@ -172,6 +204,10 @@ def armgpt_json(tokenizer: Tokenizer) -> bytes:
                 hint="Convert to hf, whose tokenizer_config.json says it.",
             )
     return (json.dumps(content, ensure_ascii=False) + "\n").encode()
+
+
+def _roles(tokenizer: Tokenizer) -> list[Any]:
+    return [getattr(tokenizer, name) for name in _ROLES]
 
 
 def _completed(model: bytes, tokenizer: Tokenizer) -> bytes:

@@ -77,9 +77,9 @@ def checkpoint_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
     else:
         if source == checkpoint.path.parent and checkpoint.path.is_file():
             source = find_tokenizer_beside(checkpoint.path, size)
-        if source is None or (source.is_dir() and not has_tokenizer(source)):
+        if source is None or (_is_own(source, checkpoint.path) and not has_tokenizer(source)):
             return None
-        tokenizer = load_tokenizer(source)
+        tokenizer = _load(source, checkpoint.path)
     if tokenizer.vocab_size > size:
         where = checkpoint.path if isinstance(source, Vocabulary) else source
         raise TokenizerError(
@@ -95,6 +95,18 @@ def checkpoint_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
     if not set(built_in.control_tokens) <= set(tokenizer.special_tokens):
         return tokenizer  # the template would write them as text
     return tokenizer.with_chat_template(built_in.template)
+
+
+def _is_own(source: Path, model: Path) -> bool:
+    """Whether `source` is the model's folder, which nobody had to name."""
+    return source.is_dir() and source in (model, model.parent)
+
+
+def _load(source: Path, model: Path) -> Tokenizer:
+    """The tokenizer at `source`; Meta's, a file in the model's folder, with what lies beside it."""
+    if source == model / TOKENIZER_MODEL:
+        return _load_file(source, read_side_files(model), {})
+    return load_tokenizer(source)
 
 
 def _with_template_beside(tokenizer: Tokenizer, path: Path) -> Tokenizer:

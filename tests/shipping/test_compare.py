@@ -159,11 +159,16 @@ def test_settings_that_move_no_logit_are_notes() -> None:
     ]
 
 
-def test_other_stop_tokens_of_the_generation_config_are_a_note() -> None:
+def test_a_lost_stop_token_is_a_difference_an_added_one_a_note() -> None:
     model = make()
-    comparison = compare(LM(model, None, {"eos_token_id": [3, 4]}), LM(model))
+    more, less = (LM(model, None, {"eos_token_id": ids}) for ids in ([3, 4], [3]))
+    comparison = compare(more, less)
+    assert not comparison.same
+    assert comparison.differences == ["the stop tokens are (3, 4) in A and (3,) in B."]
+    assert compare(more, less, lost_stops={4}).same
+    comparison = compare(less, more)
     assert comparison.same
-    assert comparison.notes == ["the stop tokens are (3, 4) in A and () in B."]
+    assert comparison.notes == ["the stop tokens are (3,) in A and (3, 4) in B."]
 
 
 def test_another_vocabulary_is_named_and_no_gap_is_made_up() -> None:
@@ -192,7 +197,7 @@ def test_another_tokenization_is_another_model(tokenizer: Tokenizer) -> None:
 def test_a_tokenizer_on_one_side_only_is_a_difference(tokenizer: Tokenizer) -> None:
     comparison = compare(LM(make(), tokenizer), LM(make()))
     assert comparison.token_ids_equal is False
-    assert comparison.differences == ["only A has a tokenizer."]
+    assert "only A has a tokenizer." in comparison.differences
 
 
 def test_character_tokenizers_that_refuse_the_same_text_are_equal() -> None:

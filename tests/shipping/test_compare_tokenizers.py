@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llamita.shipping.verify_chat import compare_chat
+from llamita.shipping.verify_chat import compare_chats
 from llamita.shipping.verify_tokenizers import PAGE, compare_tokenizers
 from llamita.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from llamita.tokenizer.chat import BUILT_IN
@@ -178,6 +178,6 @@ def test_other_spaces_beside_the_control_tokens_of_a_chat_are_a_note(
     native.save(tmp_path)
     differences: list[str] = []
     notes: list[str] = []
-    assert compare_chat(native, load_tokenizer(tmp_path), differences, notes)
+    assert compare_chats(native, load_tokenizer(tmp_path), differences, notes)
     assert differences == []
     assert bool(notes) is prefix
