@@ -31,12 +31,7 @@ from llamita.tokenizer.chat_messages import (
     plain_data,
     split_into_parts,
 )
-from llamita.tokenizer.chat_probe import (
-    ContentForm,
-    content_form,
-    text_after_answer,
-    text_after_tool_call,
-)
+from llamita.tokenizer.chat_probe import content_form, turn_ends
 from llamita.tokenizer.chat_sandbox import (
     compile_template,
     render_template,
@@ -164,11 +159,11 @@ class ChatFormat:
         """
         written = self._write(messages, tools, variables)
         names = {token_id: name for name, token_id in self.tokenizer.special_tokens.items()}
-        turn_ends = [names[token_id] for token_id in self._shown_turn_ends]
-        text, spans = assistant_spans(written, turn_ends, last_turn_only)
+        ends = [names[token_id] for token_id in self._shown_turn_ends]
+        text, spans = assistant_spans(written, ends, last_turn_only)
         pieces, spans = self._pieces(text, written.shield, spans)
         eos = self.tokenizer.eos_token_id
-        if not turn_ends and eos is not None and written.messages[-1]["role"] == "assistant":
+        if not ends and eos is not None and written.messages[-1]["role"] == "assistant":
             end = max(piece.end for piece in pieces)
             pieces.append(Piece(eos, end, end + 1))
             spans.append((end, end + 1))
@@ -230,28 +225,19 @@ class ChatFormat:
 
     @cached_property
     def _shown_turn_ends(self) -> tuple[int, ...]:
-        form = self._form(self.template)
-        after = text_after_answer(self.template, form, self._special)
-        found = self._control_ids(after)[:1]
         tool_template = self._tool_template or self.template
-        after_call = text_after_tool_call(tool_template, self._form(tool_template), self._special)
-        found += self._control_ids(after_call or "")[-1:]
+        names = turn_ends(self.template, tool_template, self._special, self._control)
+        found = [self.tokenizer.special_tokens[name] for name in names]
         closing = self._structural_ids
         return tuple(dict.fromkeys(token_id for token_id in found if token_id not in closing))
-
-    def _control_ids(self, text: str) -> list[int]:
-        return [self.tokenizer.special_tokens[name] for name in self._control.findall(text)]
 
     @cached_property
     def _control(self) -> re.Pattern[str]:
         return control_pattern(self.tokenizer.special_tokens)
 
-    def _form(self, template: str) -> ContentForm:
-        return content_form(template, tuple(sorted(self._special.items())))
-
     def _in_form(self, messages: list[dict[str, Any]], template: str) -> list[dict[str, Any]]:
         """The messages with their contents as texts or parts, as the template takes them."""
-        form = self._form(template)
+        form = content_form(template, tuple(sorted(self._special.items())))
         if form == "both":
             return messages
         return [(join_parts if form == "text" else split_into_parts)(m) for m in messages]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
@@ -24,6 +25,18 @@ def content_form(template: str, variables: tuple[tuple[str, str], ...]) -> Conte
     if text is not None and _QUESTION in text:
         return "both" if text == parts else "text"
     return "parts" if parts is not None and _QUESTION in parts else "text"
+
+
+def turn_ends(
+    template: str, tool_template: str, variables: Mapping[str, Any], control: re.Pattern[str]
+) -> list[str]:
+    """The control tokens, found by `control`, that end an answer, and a tool call if otherwise."""
+    form = content_form(template, tuple(sorted(variables.items())))
+    ends = control.findall(text_after_answer(template, form, variables))[:1]
+    form = content_form(tool_template, tuple(sorted(variables.items())))
+    after_call = control.findall(text_after_tool_call(tool_template, form, variables) or "")
+    # The last one: others close the call. But a template may write an end of text behind all.
+    return ends if set(ends) & set(after_call) else [*ends, *after_call[-1:]]
 
 
 def text_after_answer(template: str, form: ContentForm, variables: Mapping[str, Any]) -> str:

@@ -124,23 +124,26 @@ def _past_turn_end(text: str, end: int, turn_ends: Sequence[str]) -> int:
     """Where a turn ends whose `{% generation %}` block leaves out the token that ends it."""
     if text.endswith(tuple(turn_ends), 0, end) or not turn_ends:
         return end
-    following = re.compile(rf"\s*(?:{'|'.join(map(re.escape, turn_ends))})").match(text, end)
+    following = re.compile(rf"\s*(?:{_any_of(turn_ends).pattern})").match(text, end)
     return following.end() if following else end
 
 
 def _turn_span(written: Written, text: str, index: int, turn_ends: Sequence[str]) -> Span:
     prompt = written.render(index, generation=True)
     turn = text if index + 1 == len(written.messages) else written.render(index + 1)
-    if not (text.startswith(turn) and turn.startswith(prompt)):
+    # A template may write an end of text behind any rendering: a turn goes to its first end.
+    ended = _any_of(turn_ends).search(turn, len(prompt)) if turn_ends else None
+    end = ended.end() if ended else len(turn)
+    if not (turn.startswith(prompt) and text.startswith(turn[:end])):
         raise TokenizerError(
-            f"the chat template writes the turn of message {index} otherwise once it is part of "
-            "this conversation than when it is generated (it may drop earlier reasoning), so what "
-            "the assistant says there cannot be told.",
+            f"the chat template writes the turn of message {index}, or what stands before it, "
+            "otherwise once it is part of this conversation than when it is generated (it may drop "
+            "earlier reasoning), so what the assistant says there cannot be told.",
             hint="Cut the conversation behind each answer and count only the last turn of each "
             "(last_turn_only), or mark the answers by {% generation %} in the template.",
         )
-    said = turn[len(prompt) :]
-    ends = list(re.finditer("|".join(map(re.escape, turn_ends)), said)) if turn_ends else []
-    if ends and not said[ends[-1].end() :].strip():
-        said = said[: ends[-1].end()]
-    return len(prompt), len(prompt) + len(said)
+    return len(prompt), end
+
+
+def _any_of(names: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, names)))

@@ -18,6 +18,12 @@ HERMES_CALL = (
     '<tool_call>{"name": "weather", "arguments": {"city": "Երևան", "unit": "°C <b>"}}</tool_call>'
 )
 
+# Phi-3's kind: an end of text where no answer is asked for, so behind every prefix as well.
+PHI = """\
+{% for m in messages %}{{ '<|' + (m.role if m.role == 'assistant' else 'user') + '|>\\n' }}\
+{{ m.content + '<|end|>\\n' }}{% for c in m.tool_calls %}{{ c | tojson }}<|end|>{% endfor %}\
+{% endfor %}{{ '<|assistant|>\\n' if add_generation_prompt else eos_token }}"""
+
 
 def chat_of(tokenizer: Tokenizer, template: str) -> ChatFormat:
     return ChatFormat.of(tokenizer.with_chat_template(template))
@@ -48,6 +54,8 @@ def said(tokenizer: Tokenizer, encoded: EncodedChat) -> list[str]:
             [" Բարև: 你好 🦙<|im_end|>", "It is 108.<|im_end|>"],
         ),
         (BUILT_IN["armgpt"].template, [" Բարև: 你好 🦙<|end|>", "It is 108.<|end|>"]),
+        (PHI, [" Բարև: 你好 🦙<|end|>", "It is 108.<|end|>"]),
+        (PHI.replace("\\n", ""), [" Բարև: 你好 🦙<|end|>", "It is 108.<|end|>"]),
         (
             BUILT_IN["llama2"].template,
             [" Բարև: 你好 🦙 <|end_of_text|>", " It is 108. <|end_of_text|>"],
@@ -135,6 +143,22 @@ def test_case_14_a_conversation_or_template_without_the_assistant_is_an_error(
         chat_of(chat_tokenizer, mute).encode_with_spans(PLAIN)
 
 
+def test_a_system_message_that_wanders_is_an_error_that_names_the_turn(
+    chat_tokenizer: HFTokenizer,
+) -> None:
+    """As with Mistral's, which puts the instructions into the last question."""
+    chat = chat_of(
+        chat_tokenizer,
+        "{% for m in messages[1:] %}{% if m.role == 'user' and loop.revindex <= 2 %}"
+        "{{ messages[0].content }}{% endif %}<|{{ m.role }}|>{{ m.content }}{{ eos_token }}"
+        "{% endfor %}{{ '<|assistant|>' if add_generation_prompt }}",
+    )
+    with pytest.raises(TokenizerError, match="turn of message 2, or what stands before"):
+        chat.encode_with_spans(SYSTEM)
+    encoded = chat.encode_with_spans(SYSTEM, last_turn_only=True)
+    assert said(chat_tokenizer, encoded) == ["It is 108.<|end_of_text|>"]
+
+
 def test_reasoning_that_is_dropped_later_is_an_error_that_says_what_to_do(
     chat_tokenizer: HFTokenizer,
 ) -> None:
@@ -159,6 +183,7 @@ def test_reasoning_that_is_dropped_later_is_an_error_that_says_what_to_do(
         (cases.QWEN_THINKING, ["<|im_end|>"]),
         (BUILT_IN["chatml-tools"].template, ["<|im_end|>"]),
         (BUILT_IN["armgpt"].template, ["<|end|>"]),
+        (PHI, ["<|end|>"]),
         (BUILT_IN["llama2"].template, ["<|end_of_text|>"]),
         (BUILT_IN["llama3"].template, ["<|eot_id|>"]),
         ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", ["<|end_of_text|>"]),
