@@ -133,7 +133,8 @@ def _write(tensors: Mapping[str, StoredTensor], path: Path, dtype: torch.dtype |
         handle.write(text)
         for _, tensor in ordered:
             numbers = tensor.read().detach().to("cpu", dtype or tensor.dtype).contiguous()
-            numbers.reshape(-1).view(torch.uint8).numpy().tofile(handle)
+            # Not `tofile`: it does not say why the system wrote less.
+            handle.write(numbers.reshape(-1).view(torch.uint8).numpy().data)
 
 
 def _size(tensor: StoredTensor, dtype: torch.dtype) -> int:

@@ -38,24 +38,39 @@ def stored_size(tensor: StoredTensor, quantization: str | None, target: str) -> 
 
 
 def check_range(tensors: Mapping[str, StoredTensor], quantization: str | None) -> None:
-    """Refuse numbers that a narrower format would turn into infinity.
+    """Refuse numbers that a narrower format does not have.
+
+    Too large ones would become infinite. Blocks have neither infinity nor NaN; elsewhere these stay
+    what they are. Only what is narrowed is read.
 
     Raises:
         ConfigError: a tensor holds one; the message names the tensor and the number.
     """
-    if quantization is None or quantization == "f32":
+    if quantization is None:
         return
     for name, tensor in tensors.items():
-        limit = _limit(tensor, quantization)
-        if limit >= torch.finfo(tensor.dtype).max:
+        if quantization == block_kind(tensor):
+            continue  # taken over
+        limit, is_blocks = _limit(tensor, quantization), _makes_blocks(tensor, quantization)
+        if not is_blocks and limit >= torch.finfo(tensor.dtype).max:
             continue
-        largest = _largest(tensor.read())
+        largest, is_finite = _largest(tensor.read())
+        if is_blocks and not is_finite:
+            raise ConfigError(
+                f"{name} holds numbers that are not finite, which {quantization} cannot hold.",
+                hint="The model is damaged; --to hf copies it as it is.",
+            )
         if largest > limit:
             raise ConfigError(
                 f"{name} holds numbers up to {largest:.6g}; {quantization} holds none above "
                 f"{limit:.6g}.",
                 hint="They would become infinite. Convert to bf16 or f32.",
             )
+
+
+def _makes_blocks(tensor: StoredTensor, quantization: str) -> bool:
+    is_table = len(tensor.shape) > 1
+    return quantization in BLOCKS and is_table and tensor.shape[-1] % BLOCK_LENGTH == 0
 
 
 def _limit(tensor: StoredTensor, quantization: str) -> float:
@@ -68,11 +83,12 @@ def _limit(tensor: StoredTensor, quantization: str) -> float:
     return _LARGEST_IN_BLOCKS[quantization]
 
 
-def _largest(numbers: Tensor) -> float:
-    """The largest finite magnitude; 0 where there is none."""
-    largest = 0.0
+def _largest(numbers: Tensor) -> tuple[float, bool]:
+    """The largest finite magnitude, 0 where there is none, and whether all are finite."""
+    largest, is_finite = 0.0, True
     for part in torch.split(numbers.reshape(-1), _NUMBERS_AT_ONCE):
-        magnitudes = part.abs().float()
+        magnitudes = part.abs()
         finite = magnitudes[magnitudes.isfinite()]
+        is_finite = is_finite and finite.numel() == part.numel()
         largest = max(largest, float(finite.max()) if finite.numel() else 0.0)
-    return largest
+    return largest, is_finite

@@ -1,7 +1,8 @@
 """What a checkpoint can be converted to: one entry a format, all refusals before any writing.
 
-`prepare` checks the weights' config, the tokenizer and the numbers against the target and returns
-a `Plan`; nothing in a plan's `write` refuses any more.
+`prepare` checks the weights' config, the tokenizer and the types of numbers against the target and
+returns a `Plan`; `check_range` looks at the numbers where they are narrowed. Then a plan's `write`
+refuses nothing but NaN or infinity on their way to GGUF, where they would only be copied.
 """
 
 from __future__ import annotations

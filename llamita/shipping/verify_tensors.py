@@ -101,6 +101,8 @@ def _is_stored_as_asked(
     if quantization is None and kind is not None:
         return kind == block_kind(source)
     dtype = DTYPES.get(quantization or "", source.dtype)
+    if quantization in BLOCKS and dtype == torch.float64:
+        dtype = torch.float32  # vectors, which are no blocks
     # Wider loses nothing: GGUF keeps vectors in float32.
     return kind is None and (
         found.dtype == dtype

@@ -28,6 +28,8 @@ from llamita.tokenizer.load import checkpoint_tokenizer
 from llamita.tokenizer.train import train_tokenizer
 
 FILES = {"hermes": "model.pt", "armgpt": "model.pt", "gguf": "model.gguf"}
+DISK_FULL = 2
+"""How a process ends that the system tells so."""
 _STEPS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "os.chmod")
 
 
@@ -56,7 +58,7 @@ def run(source: Path, destination: Path, target: str, die_at: int, room: int) ->
     try:
         convert(Conversion(source, destination, target, overwrite=True))
     except OSError as error:
-        os._exit(2 if error.errno in (errno.EFBIG, errno.ENOSPC) else 3)
+        os._exit(DISK_FULL if error.errno in (errno.EFBIG, errno.ENOSPC) else 3)
     except BaseException:
         os._exit(4)
     os._exit(0)
@@ -120,7 +122,7 @@ def main() -> None:
             if before == "old":
                 run(folder / "old", destination, target, 0, unlimited)
             ending = run(folder / "new", destination, target, 0, room)
-            if ending == 0 or kept() != before:
+            if ending != DISK_FULL or kept() != before:
                 print(f"{target}: a disk full at {room} over {before}: {ending}, {kept()}")
     if run(folder / "new", destination, target, 0, unlimited) or kept() != "new":
         print(f"{target}: the next conversion fails")
