@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import torch
 from llamita.config import ModelConfig
 from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
-from llamita.shipping import runtimes
+from llamita.shipping import runtime_worker, runtimes
 from llamita.shipping.convert import Conversion, convert
 from llamita.shipping.verify_tokenizers import PAGE
 from llamita.tokenizer.base import Tokenizer
@@ -84,3 +86,17 @@ def no_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
             (runtimes.RUNTIMES[target][0], False) if target in runtimes.RUNTIMES else None
         ),
     )
+
+
+@pytest.fixture
+def worker_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers answers in this process, which imports it once for all tests."""
+
+    def run(
+        command: list[str], input: bytes, **settings: Any
+    ) -> subprocess.CompletedProcess[bytes]:
+        request = json.loads(input)
+        Path(request["answer"]).write_text(json.dumps(runtime_worker.run_transformers(request)))
+        return subprocess.CompletedProcess(command, 0, b"", b"")
+
+    monkeypatch.setattr(runtimes.subprocess, "run", run)

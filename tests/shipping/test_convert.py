@@ -44,6 +44,7 @@ def test_a_directory_is_copied_verified_and_reported(
     assert len(weights["sha256"]) == 64
 
 
+@pytest.mark.slow
 def test_transformers_judges_a_directory(hf: Path, tmp_path: Path) -> None:
     report = run_conversion(hf, tmp_path / "out", target="hf")
     assert report["status"] == "verified"
@@ -320,7 +321,7 @@ class TestFailedVerification:
         assert "transformers cannot use it: it ended with code -6" in report["differences"][0]
 
     def test_a_runtime_that_answers_otherwise_has_failed(
-        self, hf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, hf: Path, tmp_path: Path, worker_here: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What a fault shared by our reader and writer looks like."""
         right = verify_conversion._compare_models

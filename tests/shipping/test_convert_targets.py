@@ -64,7 +64,9 @@ def test_a_golden_case_goes_there_and_back_to_the_bit(
 
 
 @pytest.mark.parametrize("case", ["meta-llama-2-shards-mha", "hermes-tied"])
-def test_transformers_judges_what_came_from_a_golden_case(case: str, tmp_path: Path) -> None:
+def test_transformers_judges_what_came_from_a_golden_case(
+    case: str, tmp_path: Path, worker_here: None
+) -> None:
     report = run_conversion(golden(case), tmp_path / "out", target="hf")
     assert report["status"] == "verified"
     assert report["runtime"]["name"] == "transformers"
