@@ -25,7 +25,7 @@ from llamita.formats.vocabulary import USER_DEFINED
 from llamita.tokenizer.base import Tokenizer, check_unicode
 from llamita.tokenizer.chat_shield import Shield
 from llamita.tokenizer.definition import for_text
-from llamita.tokenizer.hf import HFTokenizer
+from llamita.tokenizer.hf import HFTokenizer, library_errors
 from llamita.tokenizer.spm import SentencePieceTokenizer
 
 _FIRST_MARK = 0xF0000
@@ -109,8 +109,11 @@ class ChatEncoder:
 
         Places count the characters of the texts; control tokens count one.
         """
-        check_unicode([part for part in parts if isinstance(part, str)])
-        if not any(isinstance(part, str) and self._any_mark.search(part) for part in parts):
+        texts = [part for part in parts if isinstance(part, str)]
+        check_unicode(texts)
+        if isinstance(self._tokenizer, HFTokenizer):
+            self._tokenizer.check_characters(texts)
+        if not any(map(self._any_mark.search, texts)):
             marked = "".join(p if isinstance(p, str) else self._marks[p] for p in parts)
             return self._encode(marked)
         return list(self._encode_around(parts))
@@ -129,26 +132,11 @@ class ChatEncoder:
                 place += len(text)
 
     def _encoder(self) -> Callable[[str], list[Piece]]:
-        tokenizer = self._tokenizer
-        if isinstance(tokenizer, SentencePieceTokenizer):
-            return self._sentencepiece(tokenizer)
-        if isinstance(tokenizer, HFTokenizer):
-            backend = self._backend(tokenizer)
-            if backend is not None:
-                return lambda text: _encode_with(backend, text)
-        return self._encode_piecewise
-
-    def _encode_piecewise(self, marked: str) -> list[Piece]:
-        """For any tokenizer: the texts between control tokens by themselves."""
-        pieces: list[Piece] = []
-        place = 0
-        for text in self._any_mark.split(marked):
-            if text in self._ids:
-                pieces.append(Piece(self._ids[text], place, place + 1))
-            else:
-                pieces += [Piece(i, place + a, place + b) for i, a, b in self._encode_text(text)]
-            place += len(text)
-        return pieces
+        if isinstance(self._tokenizer, SentencePieceTokenizer):
+            return self._sentencepiece(self._tokenizer)
+        if isinstance(self._tokenizer, HFTokenizer):
+            return self._tokenizers_library(self._tokenizer)
+        raise TokenizerError(f"a {type(self._tokenizer).__name__} cannot encode chats.")
 
     def _encode_text(self, text: str) -> list[Piece]:
         """Where each token of a text begins and ends, counted in its bytes."""
@@ -165,8 +153,8 @@ class ChatEncoder:
             place = end
         return pieces
 
-    def _backend(self, tokenizer: HFTokenizer) -> Backend | None:
-        """The tokenizer.json with private names for its control tokens, or None if that fails."""
+    def _tokenizers_library(self, tokenizer: HFTokenizer) -> Callable[[str], list[Piece]]:
+        """By the tokenizer.json with private names for its control tokens."""
         definition = for_text(tokenizer._definition())
         names = {name: self._marks[i] for name, i in tokenizer.special_tokens.items()}
         added = [
@@ -191,12 +179,22 @@ class ChatEncoder:
             model["merges"] = [m for m in model.get("merges") or [] if _harmless(m, names)]
         if model.get("unk_token") in names:
             model["unk_token"] = names[model["unk_token"]]
-        try:
+        with library_errors("the tokenizer cannot be made one for chats"):
             backend = Backend.from_str(json.dumps(changed))
-        except Exception:  # the library raises bare Exception
-            return None
-        same = all(backend.token_to_id(mark) == i for i, mark in self._marks.items())
-        return backend if same else None
+        lost = [
+            token_id
+            for mark, token_id in self._ids.items()
+            if backend.token_to_id(mark) != token_id
+        ]
+        if lost:
+            raise TokenizerError(f"the tokenizer cannot encode chats: it has no token {lost[0]}.")
+
+        def encode(marked: str) -> list[Piece]:
+            with library_errors("the tokenizer fails on a chat"):
+                encoding = backend.encode(marked, add_special_tokens=False)
+            return [Piece(i, *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
+
+        return encode
 
     def _sentencepiece(self, tokenizer: SentencePieceTokenizer) -> Callable[[str], list[Piece]]:
         proto = type(tokenizer._proto)()
@@ -222,11 +220,6 @@ class ChatEncoder:
             return pieces
 
         return encode
-
-
-def _encode_with(backend: Backend, text: str) -> list[Piece]:
-    encoding = backend.encode(text, add_special_tokens=False)
-    return [Piece(i, *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
 
 
 def _encode_sentences(processor: SentencePieceProcessor, text: str, place: int) -> list[Piece]:

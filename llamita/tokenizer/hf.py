@@ -80,13 +80,13 @@ class HFTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         check_unicode(texts)
-        self._check_characters(texts)
+        self.check_characters(texts)
         if self._can_cut and any(len(text) > 2 * PART_CHARACTERS for text in texts):
             return [self._encode_in_parts(text) for text in texts]
         return self._encode_whole(texts)
 
     def _encode_whole(self, texts: Sequence[str]) -> list[list[int]]:
-        with _library(f"the tokenizer {self._path} fails on a text"):
+        with library_errors(f"the tokenizer {self._path} fails on a text"):
             if len(texts) == 1:
                 encodings = [self._backend.encode(texts[0], add_special_tokens=False)]
             else:
@@ -129,7 +129,8 @@ class HFTokenizer(Tokenizer):
             return token.encode()
         return byte_level_bytes(token)
 
-    def _check_characters(self, texts: Sequence[str]) -> None:
+    def check_characters(self, texts: Sequence[str]) -> None:
+        """Refuse characters that a tokenizer of single characters would drop without a word."""
         if self._only_these is None:
             return
         for character in sorted(set().union(*texts) - self._only_these):
@@ -165,7 +166,7 @@ class HFTokenizer(Tokenizer):
 
     def _template(self) -> tuple[list[int], list[int]]:
         """What the post-processor puts in front of and behind a text."""
-        with _library(f"the tokenizer {self._path} fails on a text"):
+        with library_errors(f"the tokenizer {self._path} fails on a text"):
             plain = self._backend.encode("a", add_special_tokens=False).ids
             framed = self._backend.encode("a", add_special_tokens=True).ids
         for start in range(len(framed) - len(plain) + 1):
@@ -198,14 +199,14 @@ class HFTokenizer(Tokenizer):
 
     @staticmethod
     def _build_backend(definition: dict[str, Any], path: Path) -> Backend:
-        with _library(f"{path} is a damaged tokenizer.json"):
+        with library_errors(f"{path} is a damaged tokenizer.json"):
             backend = Backend.from_str(json.dumps(for_text(definition), ensure_ascii=False))
         backend.encode_special_tokens = True
         return backend
 
 
 @contextlib.contextmanager
-def _library(what: str) -> Iterator[None]:
+def library_errors(what: str) -> Iterator[None]:
     """Turn what the tokenizers library raises into an error of ours.
 
     It raises bare Exception, and panics (a pattern that backtracks without end, for instance),
