@@ -31,12 +31,13 @@ def expected_tensors(
 ) -> dict[str, StoredTensor]:
     """The source's tensors as they should come back, by name; those in both files.
 
-    A tensor that the format could not hold as asked (its rows do not fill blocks) is a note; one
-    that is stored otherwise without a reason, or that is missing, a difference.
+    A tensor that the format could not hold as asked (its rows do not fill blocks), or that became
+    wider (it was joined with finer ones), is a note; one that is stored otherwise without a reason,
+    or that is missing, a difference.
     """
     for name in sorted(source.keys() ^ written.keys()):
         differences.append(f"{name} is only in the {'source' if name in source else 'result'}.")
-    expected, fallen = {}, []
+    expected, fallen, widened = {}, [], []
     head = HEAD if HEAD in source else EMBEDDING
     for name, tensor in source.items():
         if name not in written:
@@ -52,6 +53,8 @@ def expected_tensors(
             notes.append(
                 f"{name} is stored as {found.kind}, finer than the rest: it makes the logits."
             )
+        elif quantization is None and kind is None and is_lossless(tensor, found):
+            widened.append((name, found.kind, tensor.kind))
         else:
             asked = quantization or tensor.kind
             differences.append(f"{name} is stored as {found.kind}, where {asked} was asked.")
@@ -62,6 +65,10 @@ def expected_tensors(
             f"{name}{more} stored as {found.kind}: rows of {found.shape[-1]} numbers do not fill "
             f"blocks of {BLOCK_LENGTH}, which {quantization} needs."
         )
+    if widened:
+        name, stored, own = widened[0]
+        more = f" and {len(widened) - 1} more are" if len(widened) > 1 else " is"
+        notes.append(f"{name}{more} stored as {stored}, which holds their {own} without loss.")
     return expected
 
 
