@@ -181,8 +181,9 @@ class HFTokenizer(Tokenizer):
         ]
         token_to_id = self._pipeline.vocabulary.get
         self.bos_token_id = find_role("bos", sources, generation, token_to_id)
-        if self.bos_token_id is None and self.bos_prefix:
-            self.bos_token_id = self.bos_prefix[0]
+        is_named = any("bos_token" in source for source in sources)
+        if self.bos_prefix and (self.bos_token_id is None or not is_named):
+            self.bos_token_id = self.bos_prefix[0]  # what is put in front of texts is no guess
         self.eos_token_id = find_role("eos", sources, generation, token_to_id)
         self.pad_token_id = find_role("pad", sources, generation, token_to_id)
         for token_id in (self.bos_token_id, self.eos_token_id):

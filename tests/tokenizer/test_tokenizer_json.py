@@ -21,8 +21,10 @@ from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer, LlamaTokenizer, PreTrainedTokenizerFast
 
 from llamita.errors import TokenizerError
-from llamita.tokenizer import load_tokenizer
-from tests.tokenizer.tokenizer_texts import MIXED
+from llamita.tokenizer import load_tokenizer, train_tokenizer
+from llamita.tokenizer.convert import template
+from llamita.tokenizer.hf import HFTokenizer
+from tests.tokenizer.tokenizer_texts import MIXED, WORDS
 
 QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -242,3 +244,12 @@ def test_kinds_without_exact_bytes_are_refused_by_name(tmp_path: Path) -> None:
     backend.save(str(path))
     with pytest.raises(TokenizerError, match="BPEDecoder"):
         load_tokenizer(path)
+
+
+def test_the_token_in_front_of_texts_is_the_bos_unless_another_is_named() -> None:
+    definition = train_tokenizer([WORDS, MIXED], "bpe:350")._definition()
+    definition = {**definition, "post_processor": template({0: "<|endoftext|>"}, [0], [])}
+    generation = {"bos_token_id": 1}
+    assert HFTokenizer(definition, generation=generation).bos_token_id == 0
+    named = {"tokenizer_config.json": b'{"bos_token": "<|im_start|>"}'}
+    assert HFTokenizer(definition, named, generation=generation).bos_token_id == 1
