@@ -86,7 +86,7 @@ def _evaluate(
     if lm.tokenizer is None:
         raise TokenizerError(
             "this model has no tokenizer, so text cannot be scored.",
-            hint="Add the tokenizer's files to the model's directory.",
+            hint="Name its tokenizer with --tokenizer PATH.",
         )
     texts = (document.text for document in read_files(files, field=field, encoding=encoding))
     # Of compressed files the length of the text is not known beforehand.

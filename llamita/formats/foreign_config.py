@@ -89,8 +89,8 @@ def refuse_for(target: str, field: str, value: object, reason: str) -> None:
         ConfigError: always.
     """
     raise ConfigError(
-        f"{field} is {value!r}, which the {target} layout cannot express: {reason}.",
-        hint="Convert to hf instead, which can; nothing was written.",
+        f"{field} is {json.dumps(value)}, which the {target} layout cannot express: {reason}.",
+        hint="Convert to hf, which can hold it; nothing was written.",
     )
 
 
