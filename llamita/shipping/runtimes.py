@@ -92,6 +92,8 @@ def judge(
         notes.append(f"{name} did not judge the tokenizer: it has no tokens for any text to ask.")
     elif probe.tokenizer is not None:
         found["token_ids_equal"] = _judge_ids(name, answer, probe, differences)
+    if probe.chat is None and probe.tokenizer is not None and probe.tokenizer.chat_template:
+        notes.append(f"{name} did not judge the chat template: it takes no conversation to ask.")
     if probe.chat is not None:
         found["chat_equal"] = _judge_chat(name, answer, probe, differences)
     return found

@@ -214,6 +214,16 @@ def test_a_tokenizer_that_was_asked_nothing_is_not_called_equal(
     assert "did not judge the tokenizer" in notes[0]
 
 
+def test_a_template_that_takes_no_conversation_is_said_to_be_unjudged(
+    probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = Probe(**{**vars(probe), "chat": None, "messages": None})
+    differences, notes, found = judged("llama.cpp", probe, monkeypatch, lambda answer, _: None)
+    assert differences == []
+    assert "chat_equal" not in found
+    assert "did not judge the chat template" in notes[0]
+
+
 def test_a_worker_without_texts_still_answers_for_ids_and_the_chat(
     bpe_tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
