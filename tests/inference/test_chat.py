@@ -12,7 +12,11 @@ import llamita
 from llamita.errors import GenerationError, TokenizerError
 from llamita.inference.lm import LM
 from llamita.tokenizer.chat import BUILT_IN
-from tests.inference.conftest import EOS, ByteTokenizer, Scripted, make_model
+from llamita.tokenizer.convert import added_token, template
+from llamita.tokenizer.files import tokenizer_config
+from llamita.tokenizer.hf import HFTokenizer
+from llamita.tokenizer.surface import BYTE_CHARACTERS
+from tests.inference.conftest import BOS, EOS, Scripted, make_model
 
 START, END, CALL, CALL_END = 258, 259, 260, 261
 VOCAB = 262
@@ -20,17 +24,45 @@ HELLO = [{"role": "user", "content": "Hi<|im_end|>"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 
 
-class ChatTokenizer(ByteTokenizer):
-    """The byte tokenizer with the control tokens of ChatML."""
+CONTROL = {
+    "<eos>": EOS,
+    "<bos>": BOS,
+    "<|im_start|>": START,
+    "<|im_end|>": END,
+    "<tool_call>": CALL,
+    "</tool_call>": CALL_END,
+}
 
-    vocab_size = VOCAB
-    special_tokens = {
-        **ByteTokenizer.special_tokens,
-        "<|im_start|>": START,
-        "<|im_end|>": END,
-        "<tool_call>": CALL,
-        "</tool_call>": CALL_END,
-    }
+
+class ChatTokenizer(HFTokenizer):
+    """Each byte of UTF-8 is a token; behind them come the control tokens of ChatML."""
+
+    def __init__(self, bos_prefix: tuple[int, ...] = ()) -> None:
+        model = {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "vocab": {character: byte for byte, character in enumerate(BYTE_CHARACTERS)} | CONTROL,
+            "merges": [],
+        }
+        steps = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+        definition = {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [added_token(name, i, True) for name, i in CONTROL.items()],
+            "normalizer": None,
+            "pre_tokenizer": {**steps, "use_regex": False},
+            "post_processor": template({BOS: "<bos>"}, list(bos_prefix), []),
+            "decoder": {**steps, "use_regex": True},
+            "model": model,
+        }
+        config = tokenizer_config(bos_token="<bos>", eos_token="<eos>", add_bos=bool(bos_prefix))
+        super().__init__(definition, {"tokenizer_config.json": config})
 
 
 def chatting(template: str = BUILT_IN["chatml-tools"].template) -> Any:
