@@ -12,7 +12,8 @@ import llamita
 from llamita.errors import GenerationError, TokenizerError
 from llamita.inference.lm import LM
 from llamita.tokenizer.chat import BUILT_IN
-from llamita.tokenizer.convert import added_token, template
+from llamita.tokenizer.convert import added_token
+from llamita.tokenizer.convert import template as framed
 from llamita.tokenizer.files import tokenizer_config
 from llamita.tokenizer.hf import HFTokenizer
 from llamita.tokenizer.surface import BYTE_CHARACTERS
@@ -57,7 +58,7 @@ class ChatTokenizer(HFTokenizer):
             "added_tokens": [added_token(name, i, True) for name, i in CONTROL.items()],
             "normalizer": None,
             "pre_tokenizer": {**steps, "use_regex": False},
-            "post_processor": template({BOS: "<bos>"}, list(bos_prefix), []),
+            "post_processor": framed({BOS: "<bos>"}, list(bos_prefix), []),
             "decoder": {**steps, "use_regex": True},
             "model": model,
         }
