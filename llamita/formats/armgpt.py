@@ -6,6 +6,7 @@ code fixes what `check_armgpt` lists, so no config says it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,9 @@ def check_armgpt(config: ModelConfig) -> None:
         ("sliding_window", None),
     ):
         if getattr(config, name) != fixed:
-            refuse_for("ArmGPT", name, getattr(config, name), f"it is always {fixed} there")
+            refuse_for(
+                "ArmGPT", name, getattr(config, name), f"it is always {json.dumps(fixed)} there"
+            )
     if config.head_dim * heads != width:
         reason = f"it is always hidden_size / num_attention_heads ({width} / {heads})"
         refuse_for("ArmGPT", "head_dim", config.head_dim, reason)

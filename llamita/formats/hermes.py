@@ -6,6 +6,7 @@ tied. A bare state dict says everything but how its rows divide into heads.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,7 +150,9 @@ def check_hermes(config: ModelConfig) -> None:
         ("rope_scaling", None),
     ):
         if getattr(config, name) != plain:
-            refuse_for("Hermes", name, getattr(config, name), f"it is always {plain} there")
+            refuse_for(
+                "Hermes", name, getattr(config, name), f"it is always {json.dumps(plain)} there"
+            )
     if isinstance(config.eos_token_id, tuple):
         refuse_for("Hermes", "eos_token_id", config.eos_token_id, "it holds one id")
 

@@ -229,12 +229,12 @@ def test_weights_are_written_in_the_type_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"use_qk_norm": True}, "use_qk_norm is True"),
-        ({"attention_bias": True}, "attention_bias is True"),
-        ({"mlp_bias": True}, "mlp_bias is True"),
+        ({"use_qk_norm": True}, "use_qk_norm is true"),
+        ({"attention_bias": True}, "attention_bias is true"),
+        ({"mlp_bias": True}, "mlp_bias is true"),
         ({"sliding_window": 16}, "sliding_window is 16"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling is"),
-        ({"eos_token_id": (1, 2)}, r"eos_token_id is \(1, 2\)"),
+        ({"eos_token_id": (1, 2)}, r"eos_token_id is \[1, 2\]"),
     ],
 )
 def test_what_hermes_cannot_express_is_refused(

@@ -374,9 +374,9 @@ def test_the_kind_of_tokenizer_tells_the_chat_format(folder: Path) -> None:
     ("fields", "named"),
     [
         ({"head_dim": 16}, "head_dim is 16.*64 / 8"),
-        ({"attention_bias": True}, "attention_bias is True"),
-        ({"mlp_bias": True}, "mlp_bias is True"),
-        ({"use_qk_norm": True}, "use_qk_norm is True"),
+        ({"attention_bias": True}, "attention_bias is true"),
+        ({"mlp_bias": True}, "mlp_bias is true"),
+        ({"use_qk_norm": True}, "use_qk_norm is true"),
         ({"sliding_window": 8}, "sliding_window is 8"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling is"),
         ({"rope_scaling": {**scaling_of(64), "factor": 32.0}}, r"rope_scaling is.*32\.0"),
