@@ -179,7 +179,7 @@ def test_what_a_target_cannot_express_is_refused_by_field_and_value(
     with pytest.raises(LlamitaError) as caught:
         run_conversion(tmp_path / "in", tmp_path / "out", target=target)
     assert field in caught.value.message
-    shown = "dynamic" if isinstance(value, dict) else str(value)
+    shown = "dynamic" if isinstance(value, dict) else json.dumps(value)
     assert shown in caught.value.message
     assert names(tmp_path) == ["in"]
 
