@@ -77,7 +77,7 @@ def _read_prompt(prompt: Any, tokenizer: Tokenizer | None, config: ModelConfig) 
         if tokenizer is None:
             raise GenerationError(
                 "the prompt is text, but this model has no tokenizer.",
-                hint="Name its tokenizer (--tokenizer PATH, or tokenizer= of load), or give token ids.",
+                hint="Name its tokenizer (--tokenizer PATH, tokenizer= of load) or give token ids.",
             )
         # What the tokenizer puts in front, but not the EOS that some put behind: the text goes on.
         ids = [*tokenizer.bos_prefix, *tokenizer.encode(prompt)]

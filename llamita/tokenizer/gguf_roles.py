@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -63,15 +62,17 @@ def refusal(reason: str, hint: str | None = None) -> TokenizerError:
 def _turn_ends(tokenizer: Tokenizer) -> tuple[int | None, int | None]:
     """The tokens beside EOS that end a turn, and that end a message which waits for a tool.
 
-    The chat template says them; where there is none that can be asked, the usual names do.
+    The chat template says them; where it cannot be asked, the usual names do. Without a template
+    no turn was trained, so none ends.
     """
     known, template = tokenizer.special_tokens, tokenizer.chat_template
-    usual = [name for name in TURN_ENDS if name in known]
-    usual.sort(key=lambda name: name not in (template or ""))
-    ends: Sequence[int] = [known[name] for name in usual[:1]]
+    ends: Sequence[int] = ()
     if template is not None:
-        with contextlib.suppress(TokenizerError):  # llama.cpp may be able to use it
+        try:
             ends = end_ids(tokenizer)
+        except TokenizerError:  # llama.cpp may be able to use it
+            usual = [name for name in TURN_ENDS if name in known]
+            ends = [known[name] for name in sorted(usual, key=lambda name: name not in template)]
     message_end = known.get(END_OF_MESSAGE)
     turn_end, after_tool_call, *_ = [
         *(end for end in ends if end not in (tokenizer.eos_token_id, message_end)),

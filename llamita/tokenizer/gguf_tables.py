@@ -88,12 +88,13 @@ def _byte_level(tokenizer: HFTokenizer) -> Vocabulary:
 def _pieces(tokenizer: Tokenizer, proto: Any) -> Vocabulary:
     """Straight from a SentencePiece model, and tokens that were added to it."""
     normalizer, trainer = proto.normalizer_spec, proto.trainer_spec
-    if normalizer.precompiled_charsmap or normalizer.remove_extra_whitespaces:
-        what = "drops repeated spaces" if not normalizer.precompiled_charsmap else "changes text"
-        raise refusal(
-            f"its normalizer ({normalizer.name or 'SentencePiece'}) {what}",
-            hint=DROP_HINT,
-        )
+    # First, since nothing mends that.
+    _check_bytes(piece.piece for piece in proto.pieces if piece.type == BYTE)
+    if normalizer.precompiled_charsmap:
+        name = normalizer.name or "SentencePiece"
+        raise refusal(f"its normalizer ({name}) changes text", hint=DROP_HINT)
+    if normalizer.remove_extra_whitespaces:
+        raise refusal("it drops repeated spaces (remove_extra_whitespaces)", hint=DROP_HINT)
     if trainer.treat_whitespace_as_suffix or not normalizer.escape_whitespaces:
         raise refusal("it treats spaces in a way that GGUF has no field for")
     if trainer.model_type == 3:
@@ -110,7 +111,6 @@ def _pieces(tokenizer: Tokenizer, proto: Any) -> Vocabulary:
             "it has user-defined text symbols and puts a space in front of texts, which llama.cpp "
             "would also put behind such symbols"
         )
-    _check_bytes(token for token, kind in zip(tokens, types, strict=True) if kind == BYTE)
     added = {i: name for name, i in tokenizer.special_tokens.items() if i >= len(tokens)}
     for token_id in range(len(tokens), tokenizer.vocab_size):
         tokens.append(added.get(token_id, padding_name(token_id)))
@@ -227,6 +227,8 @@ def _checked(tables: Vocabulary) -> Vocabulary:
 
 def _check_bytes(tokens: Iterable[str]) -> None:
     missing = set(BYTE_TOKENS).difference(tokens)
+    if len(missing) == len(BYTE_TOKENS):
+        raise refusal("it has no tokens for single bytes, which llama.cpp needs (byte_fallback)")
     if missing:
         raise refusal(f"{len(missing)} of the 256 bytes have no token, and llama.cpp needs them")
 

@@ -44,7 +44,6 @@ def test_a_directory_is_copied_verified_and_reported(
     assert len(weights["sha256"]) == 64
 
 
-@pytest.mark.slow
 def test_transformers_judges_a_directory(hf: Path, tmp_path: Path) -> None:
     report = run_conversion(hf, tmp_path / "out", target="hf")
     assert report["status"] == "verified"

@@ -13,7 +13,15 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-@pytest.mark.parametrize("target", ["hf", "meta", "hermes", "armgpt", "gguf"])
+@pytest.mark.parametrize(
+    "target",
+    # A folder, and a file with others beside it; the rest are of one of these kinds.
+    [
+        "hf",
+        "hermes",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("meta", "armgpt", "gguf")),
+    ],
+)
 def test_a_conversion_that_is_killed_or_finds_the_disk_full_leaves_no_half(
     target: str, tmp_path: Path
 ) -> None:

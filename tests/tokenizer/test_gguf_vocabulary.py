@@ -24,6 +24,7 @@ from llamita.formats.vocabulary import (
 )
 from llamita.shipping.verify_tokenizers import PAGE
 from llamita.tokenizer import load_tokenizer, train_tokenizer
+from llamita.tokenizer.chat import BUILT_IN
 from llamita.tokenizer.gguf_vocabulary import from_vocabulary, to_vocabulary
 from llamita.tokenizer.spm import SentencePieceTokenizer
 from tests.tokenizer.foreign import change_definition
@@ -125,12 +126,13 @@ def test_roles_flags_and_templates_travel_both_ways(
     byte_level: Vocabulary, pieces: Vocabulary, tmp_path: Path
 ) -> None:
     for vocabulary in (byte_level, pieces):
+        end = vocabulary.tokens.index("<|im_end|>")
         given = replace(
             vocabulary,
             add_eos=True,
             chat_template="{{ messages }}<|im_end|>",
             chat_templates={"tool_use": "{{ tools }}"},
-            ids={**(vocabulary.ids or {}), "pad": 2},
+            ids={**(vocabulary.ids or {}), "pad": 2, "eot": end},
         )
         tokenizer = from_vocabulary(given, FILE)
         assert tokenizer.encode("a", True)[-1] == tokenizer.eos_token_id
@@ -143,8 +145,10 @@ def test_roles_flags_and_templates_travel_both_ways(
 
 def test_the_token_that_ends_a_turn_is_named(corpus: list[str]) -> None:
     tokenizer = train_tokenizer(corpus, "bpe:400")
-    assert (to_vocabulary(tokenizer).ids or {})["eot"] == tokenizer.special_tokens["<|im_end|>"]
     content = to_vocabulary(tokenizer)
+    assert "eot" not in (content.ids or {})  # without chats, no turn ends
+    chats = tokenizer.with_chat_template(BUILT_IN["chatml-tools"].template)
+    assert (to_vocabulary(chats).ids or {})["eot"] == tokenizer.special_tokens["<|im_end|>"]
     both = replace(
         content,
         tokens=[*content.tokens, "<|eot_id|>"],
@@ -271,7 +275,7 @@ def test_a_model_without_bytes_is_refused(corpus: list[str]) -> None:
         remove_extra_whitespaces=False,
         add_dummy_prefix=False,
     )
-    with pytest.raises(TokenizerError, match="256 of the 256 bytes have no token"):
+    with pytest.raises(TokenizerError, match="no tokens for single bytes"):
         to_vocabulary(SentencePieceTokenizer(model))
 
 
