@@ -26,6 +26,8 @@ DEFAULT_TOLERANCE = 2e-5
 GREEDY_TOKENS = 32
 _ROW_LENGTH = 96
 _ROWS = 2
+# Settings of training alone: they are no part of what the model says.
+_OF_TRAINING = ("attention_dropout", "residual_dropout", "initializer_range")
 # Settings that may act on some input where they do not on the probe.
 _ALWAYS_COUNT = ("vocab_size", "rms_norm_eps", "rope_theta", "sliding_window")
 # Some scalings start from the context; the others are the same at any.
@@ -117,7 +119,7 @@ def compare(
 def _compare_configs(a: ModelConfig, b: ModelConfig) -> tuple[list[str], list[str]]:
     differences, notes = [], []
     for spec in fields(ModelConfig):
-        if not spec.compare:
+        if not spec.compare or spec.name in _OF_TRAINING:
             continue
         left, right = getattr(a, spec.name), getattr(b, spec.name)
         if left == right:
