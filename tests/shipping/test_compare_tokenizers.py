@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llamita.shipping.verify_chat import compare_chats
+from llamita.shipping.verify_chat import _are_spaces, compare_chats
 from llamita.shipping.verify_tokenizers import PAGE, compare_tokenizers
 from llamita.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from llamita.tokenizer.chat import BUILT_IN
@@ -181,3 +181,19 @@ def test_other_spaces_beside_the_control_tokens_of_a_chat_are_a_note(
     assert compare_chats(native, load_tokenizer(tmp_path), differences, notes)
     assert differences == []
     assert bool(notes) is prefix
+
+
+def test_other_tokens_of_the_same_text_are_more_than_spaces(saved: Path) -> None:
+    tokenizer = load_tokenizer(saved)
+    end = tokenizer.special_tokens["<|im_end|>"]
+    whole, spaced = tokenizer.encode("the"), tokenizer.encode(" the")
+    letters = [token_id for letter in "the" for token_id in tokenizer.encode(letter)]
+    assert whole != letters
+    for other, expected in (
+        ([*spaced, end], True),
+        ([*letters, end], False),
+        ([*whole, end, end], False),
+        ([end, *whole], False),
+        ([*tokenizer.encode("then"), end], False),
+    ):
+        assert _are_spaces(tokenizer, tokenizer, [*whole, end], other) is expected
