@@ -19,6 +19,7 @@ from typing import Any
 from llamita.errors import TokenizerError
 from llamita.tokenizer.chat_files import DEFAULT, read_chat_templates, replace_chat_template
 from llamita.tokenizer.definition import text_changes
+from llamita.tokenizer.files import write_tokenizer_files
 
 
 class Tokenizer(ABC):
@@ -40,7 +41,7 @@ class Tokenizer(ABC):
     """What `add_special_tokens=True` puts in front of the text."""
     eos_suffix: list[int]
     """What `add_special_tokens=True` puts behind the text."""
-    _files: Mapping[str, bytes] = {}
+    side_files: Mapping[str, bytes] = {}
     """The files beside the definition by name: `tokenizer_config.json`, chat templates."""
 
     @abstractmethod
@@ -52,12 +53,20 @@ class Tokenizer(ABC):
         """The UTF-8 bytes of the ordinary token `token_id` (`0 <= token_id < vocab_size`)."""
 
     @abstractmethod
-    def _definition(self) -> dict[str, Any]:
+    def definition(self) -> dict[str, Any]:
         """The tokenizer as the content of a `tokenizer.json`."""
 
     @abstractmethod
+    def files(self) -> dict[str, bytes]:
+        """All files of the tokenizer by name, so that `AutoTokenizer` reads them too.
+
+        Raises:
+            TokenizerError: a tokenizer.json cannot express it.
+        """
+
     def save(self, directory: Path) -> None:
-        """Write the tokenizer's files into `directory`, so that `AutoTokenizer` reads them too."""
+        """Write the tokenizer's files into `directory`; what an earlier one left goes."""
+        write_tokenizer_files(directory, self.files())
 
     @property
     def add_bos(self) -> bool:
@@ -99,7 +108,7 @@ class Tokenizer(ABC):
     @cached_property
     def chat_templates(self) -> Mapping[str, str]:
         """The chat templates that travel with it, by name (`default`, `tool_use`, …)."""
-        return read_chat_templates(self._files)
+        return read_chat_templates(self.side_files)
 
     @property
     def chat_template(self) -> str | None:
@@ -110,11 +119,11 @@ class Tokenizer(ABC):
         """The same tokenizer with `template` as its only chat template; `save` writes it."""
         other = copy.copy(self)
         other.__dict__.pop("chat_templates", None)
-        other._set_files(replace_chat_template(self._files, template))
+        other._set_files(replace_chat_template(self.side_files, template))
         return other
 
     def _set_files(self, files: Mapping[str, bytes]) -> None:
-        self._files = files
+        self.side_files = files
 
     @property
     def separator_id(self) -> int:
@@ -144,7 +153,7 @@ class Tokenizer(ABC):
         """A hash of the definition: equal exactly for tokenizers that do the same."""
         definition = {
             key: value
-            for key, value in self._definition().items()
+            for key, value in self.definition().items()
             if key not in ("truncation", "padding")
         }
         roles = [self.bos_token_id, self.eos_token_id, self.bos_prefix, self.eos_suffix]
@@ -157,7 +166,7 @@ class Tokenizer(ABC):
 
         Spaces are left out because the same treatment of them can be written in several ways.
         """
-        return text_changes(self._definition())
+        return text_changes(self.definition())
 
     @cached_property
     def _special_names(self) -> dict[int, str]:

@@ -155,7 +155,7 @@ class ChatEncoder:
 
     def _tokenizers_library(self, tokenizer: HFTokenizer) -> Callable[[str], list[Piece]]:
         """By the tokenizer.json with private names for its control tokens."""
-        definition = for_text(tokenizer._definition())
+        definition = for_text(tokenizer.definition())
         names = {name: self._marks[i] for name, i in tokenizer.special_tokens.items()}
         added = [
             {**token, "content": self._marks.get(token["id"], token["content"])}
@@ -197,8 +197,8 @@ class ChatEncoder:
         return encode
 
     def _sentencepiece(self, tokenizer: SentencePieceTokenizer) -> Callable[[str], list[Piece]]:
-        proto = type(tokenizer._proto)()
-        proto.CopyFrom(tokenizer._proto)
+        proto = type(tokenizer.proto)()
+        proto.CopyFrom(tokenizer.proto)
         inside = set()
         for index, piece in enumerate(proto.pieces):
             if piece.type == USER_DEFINED and index in self._marks:

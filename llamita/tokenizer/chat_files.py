@@ -60,7 +60,7 @@ def special_token_variables(tokenizer: Tokenizer) -> dict[str, str]:
     """The special tokens by the names under which templates know them: `bos_token` and so on."""
     variables: dict[str, str] = {}
     for file in ("special_tokens_map.json", CONFIG):
-        entries = _object(tokenizer._files[file], file) if file in tokenizer._files else {}
+        entries = _object(tokenizer.side_files[file], file) if file in tokenizer.side_files else {}
         for role in _ROLES:
             name = token_name(entries.get(f"{role}_token"))
             if name is not None:

@@ -121,7 +121,7 @@ def tiktoken_ranks(tokenizer: Tokenizer) -> bytes:
     """
     if not isinstance(tokenizer, HFTokenizer) or tokenizer.kind != "bpe":
         raise _no_ranks(f"it is of the kind {tokenizer.kind}")
-    definition = tokenizer._definition()
+    definition = tokenizer.definition()
     known = find_pre_tokenizer(definition)
     if known is None or known.names[0] != "llama-bpe" or definition.get("normalizer") is not None:
         raise _no_ranks("it splits text in another way")
@@ -141,16 +141,16 @@ def tiktoken_ranks(tokenizer: Tokenizer) -> bytes:
         "<|eot_id|>",
     ):
         raise _no_ranks(f"its end-of-sequence token is neither {END} nor <|eot_id|>")
-    if any(token_id not in tokenizer._tokens for token_id in range(size)):
+    if any(token_id not in tokenizer.token_strings for token_id in range(size)):
         raise _no_ranks("some of its ids have no token")
-    surfaces = [tokenizer._tokens[token_id] for token_id in range(size)]
+    surfaces = [tokenizer.token_strings[token_id] for token_id in range(size)]
     merges = [
         merge if isinstance(merge, str) else " ".join(merge)
         for merge in definition["model"].get("merges") or []
     ]
     if sorted(merges) != sorted(merges_of_ranks(surfaces)):
         raise _no_ranks("its merges are not all those that its tokens allow for")
-    order = [tokenizer._pipeline.vocabulary[merge.replace(" ", "", 1)] for merge in merges]
+    order = [tokenizer.pipeline.vocabulary[merge.replace(" ", "", 1)] for merge in merges]
     if order != sorted(order):
         raise _no_ranks("its merges are in another order than the ids of its tokens")
     lines = [
@@ -235,7 +235,7 @@ def _completed(model: bytes, tokenizer: Tokenizer) -> bytes:
 
 def _characters(tokenizer: Tokenizer) -> dict[str, int]:
     assert isinstance(tokenizer, HFTokenizer)
-    definition = tokenizer._definition()
+    definition = tokenizer.definition()
     if definition["model"].get("byte_fallback"):
         raise TokenizerError(
             "the tokenizer cannot be written for ArmGPT: it spells characters it does not know in "
@@ -248,7 +248,7 @@ def _characters(tokenizer: Tokenizer) -> dict[str, int]:
             "takes characters as they are.",
             hint="Convert to hf, whose tokenizer.json can hold it.",
         )
-    return dict(sorted(tokenizer._pipeline.vocabulary.items(), key=lambda item: item[1]))
+    return dict(sorted(tokenizer.pipeline.vocabulary.items(), key=lambda item: item[1]))
 
 
 def _no_ranks(reason: str) -> TokenizerError:

@@ -86,5 +86,5 @@ def _unknown(tables: Vocabulary, tokenizer: Tokenizer) -> int | None:
     """The id for what is unknown: of the tables, or what a byte-level tokenizer calls so."""
     if tables.types and UNKNOWN in tables.types:
         return tables.types.index(UNKNOWN)
-    sources = [json.loads(tokenizer._files.get(file, b"{}")) for file in ROLE_FILES]
+    sources = [json.loads(tokenizer.side_files.get(file, b"{}")) for file in ROLE_FILES]
     return find_role("unk", sources, {}, tokenizer.special_tokens.get)

@@ -49,7 +49,7 @@ def to_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
             hint="Train the model on a tokenizer of the kind bpe or spm.",
         )
     if isinstance(tokenizer, SentencePieceTokenizer):
-        tables = _pieces(tokenizer, tokenizer._proto)
+        tables = _pieces(tokenizer, tokenizer.proto)
     elif not isinstance(tokenizer, HFTokenizer):
         raise refusal(f"it is a {type(tokenizer).__name__}")
     elif tokenizer.kind == "bpe":
@@ -63,7 +63,7 @@ def to_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
 
 
 def _byte_level(tokenizer: HFTokenizer) -> Vocabulary:
-    definition = tokenizer._definition()
+    definition = tokenizer.definition()
     model = definition["model"]
     _check_normalizer(definition)
     known = find_pre_tokenizer(definition)
@@ -128,20 +128,20 @@ def _pieces(tokenizer: Tokenizer, proto: Any) -> Vocabulary:
 
 def _merged(tokenizer: HFTokenizer) -> Vocabulary:
     """From a tokenizer.json of SentencePiece BPE, whose merges stand for scores."""
-    definition = tokenizer._definition()
+    definition = tokenizer.definition()
     add_space_prefix = space_prefix(definition)
     if add_space_prefix is None:
         raise refusal(
             "its tokenizer.json changes or splits text in a way that GGUF has no field for",
             hint="Where a tokenizer.model lies beside it, give that with --tokenizer PATH.",
         )
-    _check_bytes(tokenizer._pipeline.vocabulary)
+    _check_bytes(tokenizer.pipeline.vocabulary)
     byte_names = set(BYTE_TOKENS)
     tokens, types = _listed(
         tokenizer, definition, lambda token: BYTE if token in byte_names else NORMAL
     )
-    if tokenizer._unknown_id is not None:
-        types[tokenizer._unknown_id] = UNKNOWN
+    if tokenizer.unknown_id is not None:
+        types[tokenizer.unknown_id] = UNKNOWN
     if USER_DEFINED in types:
         raise refusal("tokens that are text were added to it, and llama.cpp splits at them")
     text = [token for token, kind in zip(tokens, types, strict=True) if kind == NORMAL]
@@ -161,9 +161,9 @@ def _merged(tokenizer: HFTokenizer) -> Vocabulary:
 
 def _characters(tokenizer: HFTokenizer) -> Vocabulary:
     """Characters and bytes: a SentencePiece BPE in which no two pieces join to a third."""
-    definition = tokenizer._definition()
+    definition = tokenizer.definition()
     _check_normalizer(definition)
-    vocabulary = tokenizer._pipeline.vocabulary
+    vocabulary = tokenizer.pipeline.vocabulary
     _check_bytes(vocabulary)
     if definition.get("pre_tokenizer") is not None:
         raise refusal("its tokenizer.json splits text in a way that GGUF has no field for")
@@ -203,7 +203,7 @@ def _listed(
     special = set(tokenizer.special_tokens.values())
     tokens, types = [], []
     for token_id in range(tokenizer.vocab_size):
-        name = tokenizer._tokens.get(token_id)
+        name = tokenizer.token_strings.get(token_id)
         tokens.append(padding_name(token_id) if name is None else name)
         if name is None:
             types.append(UNUSED)

@@ -21,7 +21,7 @@ from llamita.errors import TokenizerError
 from llamita.files import parse_json
 from llamita.tokenizer.base import Tokenizer, check_unicode
 from llamita.tokenizer.definition import for_text, read_pipeline
-from llamita.tokenizer.files import write_tokenizer_files
+from llamita.tokenizer.files import TOKENIZER_JSON
 from llamita.tokenizer.pre_tokenizers import cut_at_line_ends, splits_at_line_ends
 from llamita.tokenizer.special import find_role
 from llamita.tokenizer.surface import (
@@ -52,30 +52,30 @@ class HFTokenizer(Tokenizer):
         path: Path = Path("tokenizer.json"),
     ) -> None:
         self._source = tokenizer_json
-        self._files = dict(files or {})
-        self._path = path
+        self.side_files = dict(files or {})
+        self.path = path
         definition: Any = tokenizer_json
         if isinstance(tokenizer_json, str):
             definition = parse_json(tokenizer_json, path, TokenizerError)
         pipeline = read_pipeline(definition, path)
         self._backend = self._build_backend(definition, path)
         self._can_cut = splits_at_line_ends(definition)
-        self._pipeline = pipeline
-        self._tokens = {token_id: token for token, token_id in pipeline.vocabulary.items()}
+        self.pipeline = pipeline
+        self.token_strings = {token_id: token for token, token_id in pipeline.vocabulary.items()}
         self.kind = pipeline.kind
         self.lossy = pipeline.lossy
         self.strips_leading_space = pipeline.strips_leading_space
-        self.vocab_size = max(self._tokens, default=-1) + 1
+        self.vocab_size = max(self.token_strings, default=-1) + 1
         self.special_tokens = dict(pipeline.special_tokens)
         self.bos_prefix, self.eos_suffix = self._template()
         self._read_roles(generation or {}, path)
-        self._unknown_id = _unknown_id(definition["model"], pipeline.vocabulary)
+        self.unknown_id = _unknown_id(definition["model"], pipeline.vocabulary)
         falls_back = pipeline.byte_level or definition["model"].get("byte_fallback")
         self._never_from_text = set(self.special_tokens.values())
         if not falls_back:
-            self._never_from_text.discard(self._unknown_id)
+            self._never_from_text.discard(self.unknown_id)
         # The library drops what a table of characters lacks and has no token for.
-        drops = self.kind == "char" and not falls_back and self._unknown_id is None
+        drops = self.kind == "char" and not falls_back and self.unknown_id is None
         self._only_these = frozenset(pipeline.vocabulary) if drops else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -86,7 +86,7 @@ class HFTokenizer(Tokenizer):
         return self._encode_whole(texts)
 
     def _encode_whole(self, texts: Sequence[str]) -> list[list[int]]:
-        with library_errors(f"the tokenizer {self._path} fails on a text"):
+        with library_errors(f"the tokenizer {self.path} fails on a text"):
             if len(texts) == 1:
                 encodings = [self._backend.encode(texts[0], add_special_tokens=False)]
             else:
@@ -105,9 +105,8 @@ class HFTokenizer(Tokenizer):
                 ids += part_ids
         return ids
 
-    def save(self, directory: Path) -> None:
-        files = {"tokenizer.json": self._json.encode(), **self._files}
-        write_tokenizer_files(directory, files)
+    def files(self) -> dict[str, bytes]:
+        return {TOKENIZER_JSON: self._json.encode(), **self.side_files}
 
     @cached_property
     def _json(self) -> str:
@@ -115,17 +114,17 @@ class HFTokenizer(Tokenizer):
             return self._source
         return json.dumps(self._source, ensure_ascii=False)
 
-    def _definition(self) -> dict[str, Any]:
+    def definition(self) -> dict[str, Any]:
         if isinstance(self._source, dict):
             return self._source
         definition: dict[str, Any] = json.loads(self._source)
         return definition
 
     def _token_surface(self, token_id: int) -> bytes:
-        token = self._tokens.get(token_id, "")
-        if not self._pipeline.byte_level:
-            return piece_bytes(token, space_mark=self._pipeline.space_mark)
-        if token_id in self._pipeline.plain_added_ids:
+        token = self.token_strings.get(token_id, "")
+        if not self.pipeline.byte_level:
+            return piece_bytes(token, space_mark=self.pipeline.space_mark)
+        if token_id in self.pipeline.plain_added_ids:
             return token.encode()
         return byte_level_bytes(token)
 
@@ -150,23 +149,23 @@ class HFTokenizer(Tokenizer):
         spelled: list[int] = []
         for token_id in ids:
             if token_id in self._never_from_text:
-                spelled += self._spell(self._tokens[token_id])
+                spelled += self._spell(self.token_strings[token_id])
             else:
                 spelled.append(token_id)
         return spelled
 
     def _spell(self, text: str) -> list[int]:
         """The ids of `text` byte by byte, or by characters where the bytes have no tokens."""
-        vocabulary = self._pipeline.vocabulary
-        units = BYTE_CHARACTERS if self._pipeline.byte_level else BYTE_TOKENS
+        vocabulary = self.pipeline.vocabulary
+        units = BYTE_CHARACTERS if self.pipeline.byte_level else BYTE_TOKENS
         ids = [vocabulary.get(units[byte]) for byte in text.encode()]
         if None in ids:
-            ids = [vocabulary.get(character, self._unknown_id) for character in text]
+            ids = [vocabulary.get(character, self.unknown_id) for character in text]
         return [token_id for token_id in ids if token_id is not None]
 
     def _template(self) -> tuple[list[int], list[int]]:
         """What the post-processor puts in front of and behind a text."""
-        with library_errors(f"the tokenizer {self._path} fails on a text"):
+        with library_errors(f"the tokenizer {self.path} fails on a text"):
             plain = self._backend.encode("a", add_special_tokens=False).ids
             framed = self._backend.encode("a", add_special_tokens=True).ids
         for start in range(len(framed) - len(plain) + 1):
@@ -179,7 +178,7 @@ class HFTokenizer(Tokenizer):
             self._read_side_file(name, path)
             for name in ("tokenizer_config.json", "special_tokens_map.json")
         ]
-        token_to_id = self._pipeline.vocabulary.get
+        token_to_id = self.pipeline.vocabulary.get
         self.bos_token_id = find_role("bos", sources, generation, token_to_id)
         is_named = any("bos_token" in source for source in sources)
         if self.bos_prefix and (self.bos_token_id is None or not is_named):
@@ -187,13 +186,13 @@ class HFTokenizer(Tokenizer):
         self.eos_token_id = find_role("eos", sources, generation, token_to_id)
         self.pad_token_id = find_role("pad", sources, generation, token_to_id)
         for token_id in (self.bos_token_id, self.eos_token_id):
-            if token_id in self._tokens:
-                self.special_tokens.setdefault(self._tokens[token_id], token_id)
+            if token_id in self.token_strings:
+                self.special_tokens.setdefault(self.token_strings[token_id], token_id)
 
     def _read_side_file(self, name: str, path: Path) -> Mapping[str, Any]:
-        if name not in self._files:
+        if name not in self.side_files:
             return {}
-        content = parse_json(self._files[name], path.parent / name, TokenizerError)
+        content = parse_json(self.side_files[name], path.parent / name, TokenizerError)
         if not isinstance(content, dict):
             raise TokenizerError(f"{path.parent / name} holds no JSON object.")
         return content

@@ -22,13 +22,13 @@ PREPEND = {"type": "Prepend", "prepend": SPACE_MARK}
 
 def pieces_behind(tokenizer: HFTokenizer) -> Any | None:
     """The SentencePiece model beside a tokenizer.json that was made from it; else None."""
-    model = tokenizer._files.get(TOKENIZER_MODEL)
+    model = tokenizer.side_files.get(TOKENIZER_MODEL)
     if model is None:
         return None
-    source = SentencePieceTokenizer(model, tokenizer._files, path=Path(TOKENIZER_MODEL))
-    made, given = source._definition(), tokenizer._definition()
+    source = SentencePieceTokenizer(model, tokenizer.side_files, path=Path(TOKENIZER_MODEL))
+    made, given = source.definition(), tokenizer.definition()
     same = all(made[part] == given.get(part) for part in ("normalizer", "pre_tokenizer", "model"))
-    return source._proto if same else None
+    return source.proto if same else None
 
 
 def space_prefix(definition: dict[str, Any]) -> bool | None:

@@ -24,7 +24,6 @@ from llamita.tokenizer.files import (
     TOKENIZER_JSON,
     TOKENIZER_MODEL,
     tokenizer_config,
-    write_tokenizer_files,
 )
 from llamita.tokenizer.special import token_name
 from llamita.tokenizer.surface import SPACE_MARK, piece_bytes
@@ -50,27 +49,25 @@ class SentencePieceTokenizer(Tokenizer):
         path: Path = Path(TOKENIZER_MODEL),
     ) -> None:
         self._model = model
-        self._files = dict(files or {})
-        self._path = path
-        self._proto = _parse(model, path)
+        self.side_files = dict(files or {})
+        self.path = path
+        self.proto = _parse(model, path)
         self._config = self._read_json("tokenizer_config.json")
         added = self._read_json("added_tokens.json")
         check_vocabulary(added, path.parent / "added_tokens.json")
         self._added = {
-            name: token_id
-            for name, token_id in added.items()
-            if token_id >= len(self._proto.pieces)
+            name: token_id for name, token_id in added.items() if token_id >= len(self.proto.pieces)
         }
-        self.kind = "unigram" if self._proto.trainer_spec.model_type == 1 else "spm"
-        self.vocab_size = max([len(self._proto.pieces) - 1, *self._added.values()]) + 1
+        self.kind = "unigram" if self.proto.trainer_spec.model_type == 1 else "spm"
+        self.vocab_size = max([len(self.proto.pieces) - 1, *self._added.values()]) + 1
         self.special_tokens = {
             piece.piece: index
-            for index, piece in enumerate(self._proto.pieces)
+            for index, piece in enumerate(self.proto.pieces)
             if piece.type in (CONTROL, UNKNOWN) or _is_user_symbol(piece)
         } | self._added
-        self._processor = _text_processor(self._proto, path)
+        self._processor = _text_processor(self.proto, path)
         self._read_roles()
-        normalizer = self._proto.normalizer_spec
+        normalizer = self.proto.normalizer_spec
         self.strips_leading_space = (
             normalizer.add_dummy_prefix or normalizer.remove_extra_whitespaces
         )
@@ -82,21 +79,20 @@ class SentencePieceTokenizer(Tokenizer):
         return ids
 
     def files(self) -> dict[str, bytes]:
-        """All files of the tokenizer by name, with the tokenizer.json made from the model."""
         names = self._special_names
         standard = json.loads(
             tokenizer_config(
                 bos_token=_name(names, self.bos_token_id),
                 eos_token=_name(names, self.eos_token_id),
                 pad_token=_name(names, self.pad_token_id),
-                unk_token=_name(names, self._proto.trainer_spec.unk_id),
+                unk_token=_name(names, self.proto.trainer_spec.unk_id),
                 add_bos=self.add_bos,
             )
         )
         config = json.dumps({**self._config, **standard}, indent=2, ensure_ascii=False)
-        definition = json.dumps(self._definition(), indent=2, ensure_ascii=False)
+        definition = json.dumps(self.definition(), indent=2, ensure_ascii=False)
         return {
-            **self._files,
+            **self.side_files,
             TOKENIZER_JSON: definition.encode(),
             TOKENIZER_MODEL: self._model,
             "tokenizer_config.json": config.encode(),
@@ -110,31 +106,28 @@ class SentencePieceTokenizer(Tokenizer):
     @cached_property
     def pieces(self) -> dict[str, int]:
         """The ids of the model's pieces, without what was added beside it."""
-        return {piece.piece: index for index, piece in enumerate(self._proto.pieces)}
-
-    def save(self, directory: Path) -> None:
-        write_tokenizer_files(directory, self.files())
+        return {piece.piece: index for index, piece in enumerate(self.proto.pieces)}
 
     def _set_files(self, files: Mapping[str, bytes]) -> None:
-        self._files = files
+        self.side_files = files
         self._config = self._read_json("tokenizer_config.json")
 
-    def _definition(self) -> dict[str, Any]:
+    def definition(self) -> dict[str, Any]:
         return self._converted
 
     @cached_property
     def _converted(self) -> dict[str, Any]:
         return convert_model(
-            self._proto, self.special_tokens, self.bos_prefix, self.eos_suffix, self._path
+            self.proto, self.special_tokens, self.bos_prefix, self.eos_suffix, self.path
         )
 
     def _token_surface(self, token_id: int) -> bytes:
-        if token_id >= len(self._proto.pieces):
+        if token_id >= len(self.proto.pieces):
             return b""
-        return piece_bytes(self._proto.pieces[token_id].piece, space_mark=True)
+        return piece_bytes(self.proto.pieces[token_id].piece, space_mark=True)
 
     def _read_roles(self) -> None:
-        trainer = self._proto.trainer_spec
+        trainer = self.proto.trainer_spec
         self.bos_token_id = self._role("bos", trainer.bos_id)
         self.eos_token_id = self._role("eos", trainer.eos_id)
         self.pad_token_id = self._role("pad", trainer.pad_id)
@@ -150,25 +143,25 @@ class SentencePieceTokenizer(Tokenizer):
         name = token_name(self._config.get(f"{role}_token"))
         if name is not None and name in self.special_tokens:
             return self.special_tokens[name]
-        in_model = 0 <= model_id < len(self._proto.pieces)
+        in_model = 0 <= model_id < len(self.proto.pieces)
         return model_id if in_model and self.is_special(model_id) else None
 
     def _loss(self) -> str | None:
-        normalizer = self._proto.normalizer_spec
+        normalizer = self.proto.normalizer_spec
         if normalizer.precompiled_charsmap:
             return f"its normalizer ({normalizer.name}) changes text"
         if normalizer.remove_extra_whitespaces:
             return "it drops repeated spaces"
-        if sum(piece.type == BYTE for piece in self._proto.pieces) < 256:
+        if sum(piece.type == BYTE for piece in self.proto.pieces) < 256:
             return "it has no byte fallback: characters it does not know become unknown"
         return None
 
     def _read_json(self, name: str) -> dict[str, Any]:
-        if name not in self._files:
+        if name not in self.side_files:
             return {}
-        content = parse_json(self._files[name], self._path.parent / name, TokenizerError)
+        content = parse_json(self.side_files[name], self.path.parent / name, TokenizerError)
         if not isinstance(content, dict):
-            raise TokenizerError(f"{self._path.parent / name} holds no JSON object.")
+            raise TokenizerError(f"{self.path.parent / name} holds no JSON object.")
         return content
 
 

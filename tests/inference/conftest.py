@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,10 +38,10 @@ class ByteTokenizer(Tokenizer):
     def _token_surface(self, token_id: int) -> bytes:
         return bytes([token_id])
 
-    def _definition(self) -> dict[str, Any]:
+    def definition(self) -> dict[str, Any]:
         return {}
 
-    def save(self, directory: Path) -> None:
+    def files(self) -> dict[str, bytes]:
         raise NotImplementedError
 
 

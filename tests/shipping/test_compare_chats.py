@@ -135,8 +135,8 @@ def with_bos(tokenizer: Tokenizer, adds: bool) -> Tokenizer:
         "pair": [*text, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": {name: entry},
     }
-    definition = {**tokenizer._definition(), "post_processor": processor if adds else None}
-    config = json.loads(tokenizer._files["tokenizer_config.json"])
+    definition = {**tokenizer.definition(), "post_processor": processor if adds else None}
+    config = json.loads(tokenizer.side_files["tokenizer_config.json"])
     files = {"tokenizer_config.json": json.dumps({**config, "bos_token": name}).encode()}
     return HFTokenizer(definition, files)
 

@@ -80,7 +80,7 @@ def chat_tokenizer(corpus: list[str]) -> HFTokenizer:
     """Byte-level BPE with the control tokens of all chat formats; it adds no BOS."""
     made = train_tokenizer(corpus, "bpe:500")
     definition, config = with_control_tokens(
-        json.dumps({**made._definition(), "post_processor": None}),
+        json.dumps({**made.definition(), "post_processor": None}),
         {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"},
     )
     return HFTokenizer(definition, {"tokenizer_config.json": config})

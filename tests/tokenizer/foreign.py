@@ -23,7 +23,7 @@ PATTERN = (
 def ranks_of(tokenizer: HFTokenizer, control: int) -> list[bytes]:
     """The bytes of the ordinary tokens by rank; the first `control` ids are control tokens."""
     return [
-        byte_level_bytes(tokenizer._tokens[token_id])
+        byte_level_bytes(tokenizer.token_strings[token_id])
         for token_id in range(control, tokenizer.vocab_size)
     ]
 

@@ -27,7 +27,7 @@ def test_characters_without_a_token_are_refused_not_dropped(tmp_path: Path) -> N
 
 
 def test_a_pattern_that_never_ends_is_an_error_of_ours() -> None:
-    definition = json.loads(json.dumps(train_tokenizer([WORDS, MIXED], "bpe:350")._definition()))
+    definition = json.loads(json.dumps(train_tokenizer([WORDS, MIXED], "bpe:350").definition()))
     split = definition["pre_tokenizer"]["pretokenizers"][0]
     split["pattern"] = {"Regex": r"(?:a|a|aa)+$|(?:b|b|bb)+$"}
     tokenizer = HFTokenizer(definition)

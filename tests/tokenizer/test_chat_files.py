@@ -104,6 +104,6 @@ def test_the_newer_place_counts(tokenizer: Tokenizer, tmp_path: Path) -> None:
 )
 def test_a_damaged_template_file_is_named(tokenizer: Tokenizer, name: str, data: bytes) -> None:
     tokenizer = tokenizer.with_chat_template(TEMPLATE)
-    tokenizer._set_files({**tokenizer._files, name: data})
+    tokenizer._set_files({**tokenizer.side_files, name: data})
     with pytest.raises(TokenizerError, match=name):
         _ = tokenizer.chat_template

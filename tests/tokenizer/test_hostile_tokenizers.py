@@ -18,7 +18,7 @@ TEXTS = ["the llama walks home slowly when rain falls near our river " * 20]
 @pytest.fixture(scope="module")
 def definition() -> dict[str, Any]:
     tokenizer = train_tokenizer(TEXTS, "bpe:270")
-    content: dict[str, Any] = tokenizer._definition()
+    content: dict[str, Any] = tokenizer.definition()
     return content
 
 

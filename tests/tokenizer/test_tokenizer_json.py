@@ -247,7 +247,7 @@ def test_kinds_without_exact_bytes_are_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_the_token_in_front_of_texts_is_the_bos_unless_another_is_named() -> None:
-    definition = train_tokenizer([WORDS, MIXED], "bpe:350")._definition()
+    definition = train_tokenizer([WORDS, MIXED], "bpe:350").definition()
     definition = {**definition, "post_processor": template({0: "<|endoftext|>"}, [0], [])}
     generation = {"bos_token_id": 1}
     assert HFTokenizer(definition, generation=generation).bos_token_id == 0

@@ -20,7 +20,7 @@ def write_old_form(
 ) -> None:
     trained = train_tokenizer(corpus, "bpe:500", pre_tokenizer=pre_tokenizer)
     assert isinstance(trained, HFTokenizer)
-    model = trained._definition()["model"]
+    model = trained.definition()["model"]
     merges = "\n".join(" ".join(merge) for merge in model["merges"])
     (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
     (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n")
