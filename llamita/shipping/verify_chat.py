@@ -17,6 +17,7 @@ from llamita.tokenizer.chat import ChatFormat
 from llamita.tokenizer.chat_files import DEFAULT, TOOL_USE
 
 Messages = list[dict[str, Any]]
+_Part = tuple[bytes | None, list[int]]
 _SYSTEM = {"role": "system", "content": "Answer in one line. "}
 _USER = {"role": "user", "content": "What is 12 × 9? Two lines,\nplease."}
 _ASSISTANT = {"role": "assistant", "content": "It is 108.\n\tՀարյուր ութ."}
@@ -195,21 +196,25 @@ def _are_spaces(a: Tokenizer, b: Tokenizer, left: list[int], right: list[int]) -
     SentencePiece puts its space before a whole chat, other programs before each text in it.
     """
     ours, theirs = _parts(a, left), _parts(b, right)
-    return len(ours) == len(theirs) and all(
-        x == y
-        if isinstance(x[0], int)
-        else x[1] == y[1] or (x[0] != y[0] and x[0].strip(b" ") == y[0].strip(b" "))
-        for x, y in zip(ours, theirs, strict=True)
-    )
+    return len(ours) == len(theirs) and all(map(_is_same_part, ours, theirs))
 
 
-def _parts(tokenizer: Tokenizer, ids: list[int]) -> list[tuple[Any, list[int]]]:
-    """Control tokens by their ids, and between them texts as bytes, each with the ids of it."""
-    parts: list[tuple[Any, list[int]]] = []
+def _is_same_part(left: _Part, right: _Part) -> bool:
+    (ours, our_ids), (theirs, their_ids) = left, right
+    if our_ids == their_ids:
+        return True
+    if ours is None or theirs is None or ours == theirs:
+        return False
+    return ours.strip(b" ") == theirs.strip(b" ")
+
+
+def _parts(tokenizer: Tokenizer, ids: list[int]) -> list[_Part]:
+    """Texts as bytes with their ids, and the control tokens between them."""
+    parts: list[_Part] = []
     for is_control, run in groupby(ids, tokenizer.is_special):
         found = list(run)
         if is_control:
-            parts += [(token_id, [token_id]) for token_id in found]
+            parts += [(None, [token_id]) for token_id in found]
         else:
             text = b"".join(map(tokenizer.token_bytes, found))
             parts += [(text, found)] if text.strip(b" ") else []
