@@ -13,7 +13,7 @@ from typing import Any
 
 from llamita.errors import TokenizerError
 from llamita.tokenizer.base import Tokenizer
-from llamita.tokenizer.convert import added_token
+from llamita.tokenizer.convert import added_token, bpe_definition
 from llamita.tokenizer.definition import check_vocabulary
 from llamita.tokenizer.files import tokenizer_config
 from llamita.tokenizer.hf import HFTokenizer
@@ -73,31 +73,11 @@ def _read_characters(
             special[name] = vocabulary[name]
     steering = {name: vocabulary[name] for name in special}
     unknown = _first(_UNKNOWN, steering)
-    definition: dict[str, Any] = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            added_token(name, token_id, True)
-            for name, token_id in sorted(steering.items(), key=lambda item: item[1])
-        ],
-        "normalizer": None,
-        "pre_tokenizer": None,
-        "post_processor": None,
-        "decoder": {"type": "Fuse"},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": unknown,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": vocabulary,
-            "merges": [],
-        },
-    }
+    added = [
+        added_token(name, token_id, True)
+        for name, token_id in sorted(steering.items(), key=lambda item: item[1])
+    ]
+    definition = bpe_definition(vocabulary, [], added, decoder={"type": "Fuse"}, unk_token=unknown)
     config = tokenizer_config(
         bos_token=None,
         eos_token=_first(_DOCUMENT_ENDS, steering),

@@ -24,6 +24,7 @@ from llamita.errors import TokenizerError
 from llamita.formats.vocabulary import USER_DEFINED
 from llamita.tokenizer.base import Tokenizer, check_unicode
 from llamita.tokenizer.chat_shield import Shield
+from llamita.tokenizer.convert import added_token
 from llamita.tokenizer.definition import for_text
 from llamita.tokenizer.hf import HFTokenizer, library_errors
 from llamita.tokenizer.spm import SentencePieceTokenizer
@@ -163,7 +164,7 @@ class ChatEncoder:
         ]
         known = {token["id"] for token in added}
         added += [
-            _control_token(token_id, mark)
+            added_token(mark, token_id, True)
             for token_id, mark in self._marks.items()
             if token_id not in known
         ]
@@ -232,18 +233,6 @@ def _encode_sentences(processor: SentencePieceProcessor, text: str, place: int) 
     return [
         Piece(p.id, place + characters[p.begin], place + characters[p.end]) for p in found.pieces
     ]
-
-
-def _control_token(token_id: int, content: str) -> dict[str, Any]:
-    return {
-        "id": token_id,
-        "content": content,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
 
 
 def _harmless(merge: Any, names: dict[str, str]) -> bool:

@@ -8,7 +8,7 @@ with the higher score is made first, so the merges are all such pairs in the ord
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,12 @@ from llamita.tokenizer.definition import BYTE_TOKEN_GUARD, OUTER_SPACES, SPACE_T
 from llamita.tokenizer.surface import SPACE_MARK
 
 _UNIGRAM, _BPE, _CHAR = 1, 2, 4
+BYTE_LEVEL_DECODER = {
+    "type": "ByteLevel",
+    "add_prefix_space": True,
+    "trim_offsets": True,
+    "use_regex": True,
+}
 
 
 def convert_model(
@@ -161,4 +167,41 @@ def added_token(content: str, token_id: int, special: bool) -> dict[str, Any]:
         "rstrip": False,
         "normalized": not special,
         "special": special,
+    }
+
+
+def bpe_definition(
+    vocabulary: Mapping[str, int],
+    merges: Sequence[str | Sequence[str]],
+    added_tokens: list[dict[str, Any]],
+    *,
+    normalizer: dict[str, Any] | None = None,
+    pre_tokenizer: dict[str, Any] | None = None,
+    post_processor: dict[str, Any] | None = None,
+    decoder: dict[str, Any] | None = None,
+    unk_token: str | None = None,
+    ignore_merges: bool = False,
+) -> dict[str, Any]:
+    """A tokenizer.json of tables: byte-level BPE, unless another `decoder` is given."""
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added_tokens,
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": post_processor,
+        "decoder": decoder or BYTE_LEVEL_DECODER,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": unk_token,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": ignore_merges,
+            "vocab": vocabulary,
+            "merges": merges,
+        },
     }

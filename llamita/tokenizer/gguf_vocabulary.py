@@ -26,7 +26,7 @@ from llamita.formats.vocabulary import (
     Vocabulary,
 )
 from llamita.tokenizer.base import Tokenizer
-from llamita.tokenizer.convert import added_token, template
+from llamita.tokenizer.convert import added_token, bpe_definition, template
 from llamita.tokenizer.files import tokenizer_config
 from llamita.tokenizer.gguf_pre import BY_NAME, PreTokenizer, pre_tokenizer_steps
 from llamita.tokenizer.gguf_tables import padding_name, to_vocabulary
@@ -79,33 +79,14 @@ def _byte_level(vocabulary: Vocabulary, types: Sequence[int], path: Path) -> Tok
     add_bos = known.add_bos if vocabulary.add_bos is None else vocabulary.add_bos
     prefix = _frame(vocabulary, "bos", add_bos, path)
     suffix = _frame(vocabulary, "eos", bool(vocabulary.add_eos), path)
-    definition: dict[str, Any] = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": pre_tokenizer_steps(known),
-        "post_processor": template({i: tokens[i] for i in roles.values()}, prefix, suffix),
-        "decoder": {
-            "type": "ByteLevel",
-            "add_prefix_space": True,
-            "trim_offsets": True,
-            "use_regex": True,
-        },
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": known.ignore_merges,
-            "vocab": ids,
-            "merges": vocabulary.merges,
-        },
-    }
+    definition = bpe_definition(
+        ids,
+        vocabulary.merges,
+        added,
+        pre_tokenizer=pre_tokenizer_steps(known),
+        post_processor=template({i: tokens[i] for i in roles.values()}, prefix, suffix),
+        ignore_merges=known.ignore_merges,
+    )
     files = _side_files(vocabulary, roles, bool(prefix), bool(suffix), path)
     try:
         return HFTokenizer(definition, files, path=path)

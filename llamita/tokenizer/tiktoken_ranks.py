@@ -13,10 +13,9 @@ import base64
 import binascii
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from llamita.errors import TokenizerError
-from llamita.tokenizer.convert import added_token, template
+from llamita.tokenizer.convert import added_token, bpe_definition, template
 from llamita.tokenizer.definition import MAX_TOKEN_ID
 from llamita.tokenizer.files import tokenizer_config
 from llamita.tokenizer.gguf_pre import BY_NAME, pre_tokenizer_steps
@@ -77,34 +76,15 @@ def read_tiktoken(
     names = control_names(scaled)
     surfaces = ["".join(BYTE_CHARACTERS[byte] for byte in token) for token in ranks]
     known = BY_NAME["llama-bpe"]
-    definition: dict[str, Any] = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [added_token(name, size + i, True) for i, name in enumerate(names)],
-        "normalizer": None,
-        "pre_tokenizer": pre_tokenizer_steps(known),
-        "post_processor": template({size: BEGIN}, [size], []),
-        "decoder": {
-            "type": "ByteLevel",
-            "add_prefix_space": True,
-            "trim_offsets": True,
-            "use_regex": True,
-        },
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": True,
-            "vocab": {surface: rank for rank, surface in enumerate(surfaces)}
-            | {name: size + i for i, name in enumerate(names)},
-            "merges": merges_of_ranks(surfaces),
-        },
-    }
+    definition = bpe_definition(
+        {surface: rank for rank, surface in enumerate(surfaces)}
+        | {name: size + i for i, name in enumerate(names)},
+        merges_of_ranks(surfaces),
+        [added_token(name, size + i, True) for i, name in enumerate(names)],
+        pre_tokenizer=pre_tokenizer_steps(known),
+        post_processor=template({size: BEGIN}, [size], []),
+        ignore_merges=known.ignore_merges,
+    )
     config = tokenizer_config(
         bos_token=BEGIN, eos_token=END, pad_token=PAD if scaled else None, add_bos=True
     )

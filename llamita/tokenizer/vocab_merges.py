@@ -12,7 +12,7 @@ from typing import Any
 
 from llamita.errors import TokenizerError
 from llamita.files import parse_json
-from llamita.tokenizer.convert import added_token, template
+from llamita.tokenizer.convert import added_token, bpe_definition, template
 from llamita.tokenizer.definition import check_vocabulary
 from llamita.tokenizer.gguf_pre import BY_NAME, pre_tokenizer_steps
 from llamita.tokenizer.hf import HFTokenizer
@@ -52,33 +52,14 @@ def read_vocab_and_merges(
     bos = token_name(config.get("bos_token", roles.get("bos_token")))
     framed = {token["id"]: token["content"] for token in added if token["content"] == bos}
     prefix = list(framed) if config.get("add_bos_token") else []
-    definition = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": sorted(added, key=lambda token: int(token["id"])),
-        "normalizer": {"type": "NFC"} if name == "Qwen2Tokenizer" else None,
-        "pre_tokenizer": pre_tokenizer,
-        "post_processor": template(framed, prefix, []),
-        "decoder": {
-            "type": "ByteLevel",
-            "add_prefix_space": False,
-            "trim_offsets": False,
-            "use_regex": False,
-        },
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": vocabulary,
-            "merges": merges,
-        },
-    }
+    definition = bpe_definition(
+        vocabulary,
+        merges,
+        sorted(added, key=lambda token: int(token["id"])),
+        normalizer={"type": "NFC"} if name == "Qwen2Tokenizer" else None,
+        pre_tokenizer=pre_tokenizer,
+        post_processor=template(framed, prefix, []),
+    )
     return HFTokenizer(
         definition,
         files,
