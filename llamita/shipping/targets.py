@@ -8,7 +8,6 @@ refuses nothing but NaN or infinity on their way to GGUF, where they would only 
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,7 +105,7 @@ def _prepare_hf(
             checkpoint.config, checkpoint.tensors, directory, dtype, checkpoint.generation
         )
 
-    return Plan(write, {} if tokenizer is None else _saved_files(tokenizer))
+    return Plan(write, {} if tokenizer is None else _or_leave_out(tokenizer.files))
 
 
 def _prepare_meta(
@@ -183,18 +182,6 @@ def _refuse_float64(checkpoint: Checkpoint, quantization: str | None) -> None:
             f"{wide[0]} is stored in float64; GGUF holds it in float32 at most.",
             hint="--quant f32 rounds it.",
         )
-
-
-def _saved_files(tokenizer: Tokenizer) -> dict[str, bytes]:
-    """The files that a tokenizer writes of itself; what it refuses is told before all else."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        _or_leave_out(lambda: tokenizer.save(directory))
-        return {
-            path.relative_to(directory).as_posix(): path.read_bytes()
-            for path in sorted(directory.rglob("*"))
-            if path.is_file()
-        }
 
 
 def _layout_files(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,9 @@ def make_bases(folder: Path) -> None:
     (folder / "meta" / "tokenizer.model").write_bytes(model)
     _split_meta(folder / "meta-sharded")
     _write_ranks(folder / "meta-sharded" / "tokenizer.model")
-    _write_gguf(folder / "gguf-bpe" / "model.gguf", load_checkpoint(folder / "hf"), _bpe(), 2)
+    source = load_checkpoint(folder / "hf")
+    ends = replace(source, config=source.config.with_changes(eos_token_id=260), generation={})
+    _write_gguf(folder / "gguf-bpe" / "model.gguf", ends, _bpe(), 2)
     _write_gguf(folder / "gguf-spm" / "model.gguf", plain, _spm(), 3)
 
 
