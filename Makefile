@@ -19,6 +19,7 @@ check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy benchmarks
 
 $(VENV)/.package: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "llamita needs Python 3.10 or newer; try: make PYTHON=python3.11")'

@@ -57,7 +57,7 @@ def compare(path: Path, text: str, positions: int, exact: bool) -> dict[str, Any
     rows = torch.tensor([tokenizer.encode(text[: 8 * positions])[:positions]])
     probe = Probe(rows, model(rows).float(), [text[:2000]], tokenizer, exact=exact)
     differences: list[str] = []
-    found = judge("llama.cpp", path, probe, differences)
+    found = judge("llama.cpp", path, probe, differences, notes=[])
     return {**found, "load_seconds": round(seconds, 3), "differences": differences}
 
 
