@@ -16,14 +16,10 @@ from llamita.formats.key_map import listing
 from llamita.formats.meta import read_meta
 from llamita.formats.meta_params import PARAMS
 from llamita.formats.meta_shards import is_meta_directory
-from llamita.formats.sniff import GGUF, SAFETENSORS, TORCH, kind_of, refusal
+from llamita.formats.sniff import GGUF, MODEL_HINT, SAFETENSORS, TORCH, kind_of, refusal
 from llamita.formats.torch_checkpoint import TorchCheckpoint, layout_of, open_torch_checkpoint
 
 RECIPE, LATEST, BEST = "recipe.toml", "latest", "best"
-_HINT = (
-    "MODEL is a HuggingFace directory (config.json and safetensors), a training RUN, a Meta "
-    "folder, a GGUF file, or a .pt of Hermes or ArmGPT."
-)
 
 
 def load_checkpoint(
@@ -57,7 +53,7 @@ def find_model(path: Path) -> Path:
         CheckpointError: it means no model; the message says what it is.
     """
     if not path.exists():
-        raise CheckpointError(f"there is nothing at {path}.", hint=_HINT)
+        raise CheckpointError(f"there is nothing at {path}.", hint=MODEL_HINT)
     if not path.is_dir() or (path / CONFIG).is_file() or is_meta_directory(path):
         return path
     if is_run(path):
@@ -73,7 +69,7 @@ def find_model(path: Path) -> Path:
             hint=f"Train one from it: llamita train {path} -o RUN",
         )
     if not any(path.iterdir()):
-        raise CheckpointError(f"{path} is an empty folder.", hint=_HINT)
+        raise CheckpointError(f"{path} is an empty folder.", hint=MODEL_HINT)
     return _only_checkpoint(path)
 
 
@@ -114,7 +110,7 @@ def _only_checkpoint(directory: Path) -> Path:
             if (directory / PARAMS).is_file()
             else (f"it has no {CONFIG}")
         )
-        raise CheckpointError(f"{directory} holds no model: {missing}.", hint=_HINT)
+        raise CheckpointError(f"{directory} holds no model: {missing}.", hint=MODEL_HINT)
     return files[0]
 
 
@@ -154,7 +150,7 @@ def _read_torch(
         raise _weights_alone(path, "the weights of a HuggingFace model")
     raise CheckpointError(
         f"{path} holds tensors of no layout known here: {listing(list(opened.tensors))}.",
-        hint=_HINT,
+        hint=MODEL_HINT,
     )
 
 

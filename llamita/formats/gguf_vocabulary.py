@@ -12,7 +12,7 @@ import numpy as np
 from llamita.config import ModelConfig
 from llamita.errors import CheckpointError, ConfigError
 from llamita.formats.gguf_values import Value
-from llamita.formats.vocabulary import NORMAL, UNUSED, Vocabulary
+from llamita.formats.vocabulary import NORMAL, PADDING_SCORE, UNUSED, Vocabulary, padding_name
 
 _GGML = "tokenizer.ggml."
 _ROLES = {
@@ -57,8 +57,6 @@ _HARMLESS = frozenset(
 END_ROLES = ("eos", "eot", "eom")
 """Tokens after which llama.cpp stops, each of them."""
 _LEAVE_OUT = "Leave out those that never end one: --override eos_token_id='[…]'."
-_PADDING_SCORE = -10000.0
-"""As llama.cpp's converter scores tokens that only fill the table."""
 
 
 def read_vocabulary(metadata: Mapping[str, Value], path: Path) -> Vocabulary | None:
@@ -132,9 +130,9 @@ def fit_vocabulary(vocabulary: Vocabulary, config: ModelConfig) -> Vocabulary:
             )
     return replace(
         vocabulary,
-        tokens=vocabulary.tokens + [f"[PAD{number}]" for number in range(count, wanted)],
+        tokens=vocabulary.tokens + [padding_name(number) for number in range(count, wanted)],
         types=types + [UNUSED] * more,
-        scores=None if vocabulary.scores is None else vocabulary.scores + [_PADDING_SCORE] * more,
+        scores=None if vocabulary.scores is None else vocabulary.scores + [PADDING_SCORE] * more,
         ids=name_roles(known, config),
     )
 

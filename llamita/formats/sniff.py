@@ -28,9 +28,9 @@ _OTHERS = (
 )
 _HEAD = 512
 _LONGEST_HEADER = 1 << 32
-_HINT = (
-    "MODEL is a HuggingFace directory, a training RUN, a Meta folder, a GGUF file, or a .pt of "
-    "Hermes or ArmGPT."
+MODEL_HINT = (
+    "MODEL is a HuggingFace directory (config.json and safetensors), a training RUN, a Meta "
+    "folder, a GGUF file, or a .pt of Hermes or ArmGPT."
 )
 
 
@@ -57,7 +57,7 @@ def refusal(path: Path) -> CheckpointError:
     """Why a file of none of the kinds is no model: what it is instead."""
     head = _head(path)
     if not head:
-        return CheckpointError(f"{path} is an empty file.", hint=_HINT)
+        return CheckpointError(f"{path} is an empty file.", hint=MODEL_HINT)
     if head[4:8] == b"TFL3":
         what, hint = "a TFLite model", "It cannot be read back; use what it was made of."
         return CheckpointError(f"{path} is {what}, which is not read.", hint=hint)
@@ -72,8 +72,8 @@ def refusal(path: Path) -> CheckpointError:
         if head.startswith(magic):
             return CheckpointError(f"{path} is {what}, which is not read.", hint=hint)
     if head.lstrip()[:1] in (b"{", b"["):
-        return CheckpointError(f"{path} is a JSON file, not a model.", hint=_HINT)
-    return CheckpointError(f"{path} is a file, not a model that is known here.", hint=_HINT)
+        return CheckpointError(f"{path} is a JSON file, not a model.", hint=MODEL_HINT)
+    return CheckpointError(f"{path} is a file, not a model that is known here.", hint=MODEL_HINT)
 
 
 def _is_torch_zip(path: Path, head: bytes) -> bool:

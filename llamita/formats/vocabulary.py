@@ -9,6 +9,13 @@ from dataclasses import dataclass
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """The types of tokens, numbered as in GGUF and in SentencePiece."""
+PADDING_SCORE = -10000.0
+"""As llama.cpp's converter scores tokens that only fill the table."""
+
+
+def padding_name(token_id: int) -> str:
+    """What llama.cpp's converter calls an id without a token."""
+    return f"[PAD{token_id}]"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import llamita
-from llamita.errors import ConfigError, TokenizerError
+from llamita.errors import ConfigError
 from llamita.files import atomic_write_text, sha256_file
 from llamita.formats.checkpoint import Checkpoint
 from llamita.formats.detect import load_checkpoint
@@ -97,7 +97,6 @@ def convert(
         tokenizer=conversion.tokenizer,
     )
     tokenizer = checkpoint_tokenizer(source) if conversion.keep_tokenizer else None
-    _check_vocabulary(source, tokenizer)
     notes: list[str] = []
     if tokenizer is not None and target.name == "gguf":
         tokenizer = _without_normalizer(tokenizer, conversion.drop_normalizer, notes)
@@ -143,15 +142,6 @@ def convert(
     if place.file_name is not None and not report["differences"]:
         (place.folder / mark_name(place.file_name)).unlink(missing_ok=True)
     return report
-
-
-def _check_vocabulary(source: Checkpoint, tokenizer: Tokenizer | None) -> None:
-    if tokenizer is not None and tokenizer.vocab_size > source.config.vocab_size:
-        raise TokenizerError(
-            f"the tokenizer has {tokenizer.vocab_size} tokens, the model {source.config.vocab_size}"
-            ": they do not belong together.",
-            hint="Give the model's own with --tokenizer PATH, or leave it out with --no-tokenizer.",
-        )
 
 
 def _without_normalizer(tokenizer: Tokenizer, wanted: bool, notes: list[str]) -> Tokenizer:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from llamita.errors import TokenizerError
-from llamita.formats.vocabulary import CONTROL, UNUSED
+from llamita.formats.vocabulary import CONTROL, UNUSED, padding_name
 from llamita.tokenizer.armgpt import read_armgpt
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat_files import CONFIG
 from llamita.tokenizer.files import TOKENIZER_MODEL
 from llamita.tokenizer.gguf_pre import find_pre_tokenizer
-from llamita.tokenizer.gguf_tables import padding_name, to_vocabulary
+from llamita.tokenizer.gguf_tables import to_vocabulary
 from llamita.tokenizer.hf import HFTokenizer
 from llamita.tokenizer.proto import Piece, build_bpe_model, parse_model, piece_text
 from llamita.tokenizer.scored_pieces import pieces_behind

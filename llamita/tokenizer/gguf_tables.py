@@ -10,10 +10,12 @@ from llamita.formats.vocabulary import (
     BYTE,
     CONTROL,
     NORMAL,
+    PADDING_SCORE,
     UNKNOWN,
     UNUSED,
     USER_DEFINED,
     Vocabulary,
+    padding_name,
 )
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.definition import flatten, is_control
@@ -26,12 +28,6 @@ from llamita.tokenizer.spm import SentencePieceTokenizer
 from llamita.tokenizer.surface import BYTE_TOKENS, SPACE_MARK
 
 DROP_HINT = "If your texts are normalized already, leave these steps out with --drop-normalizer."
-_UNUSED_SCORE = -1e4
-
-
-def padding_name(token_id: int) -> str:
-    """What llama.cpp's converter calls an id without a token."""
-    return f"[PAD{token_id}]"
 
 
 def to_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
@@ -115,7 +111,7 @@ def _pieces(tokenizer: Tokenizer, proto: Any) -> Vocabulary:
     for token_id in range(len(tokens), tokenizer.vocab_size):
         tokens.append(added.get(token_id, padding_name(token_id)))
         types.append(CONTROL if token_id in added else UNUSED)
-        scores.append(_UNUSED_SCORE)
+        scores.append(PADDING_SCORE)
     return Vocabulary(
         "llama",
         tokens,
@@ -148,7 +144,7 @@ def _merged(tokenizer: HFTokenizer) -> Vocabulary:
     ranked = merge_scores(text, definition["model"].get("merges") or [])
     if ranked is None:
         raise refusal("its merges are in no order that scores of tokens could give")
-    scores = [ranked.get(token, _UNUSED_SCORE) for token in tokens]
+    scores = [ranked.get(token, PADDING_SCORE) for token in tokens]
     return Vocabulary(
         "llama",
         tokens,

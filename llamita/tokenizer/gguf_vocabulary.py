@@ -24,12 +24,13 @@ from llamita.formats.vocabulary import (
     UNUSED,
     USER_DEFINED,
     Vocabulary,
+    padding_name,
 )
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.convert import added_token, bpe_definition, template
 from llamita.tokenizer.files import tokenizer_config
 from llamita.tokenizer.gguf_pre import BY_NAME, PreTokenizer, pre_tokenizer_steps
-from llamita.tokenizer.gguf_tables import padding_name, to_vocabulary
+from llamita.tokenizer.gguf_tables import to_vocabulary
 from llamita.tokenizer.hf import HFTokenizer
 from llamita.tokenizer.proto import Piece, build_bpe_model, piece_text
 from llamita.tokenizer.spm import SentencePieceTokenizer
