@@ -7,7 +7,7 @@ the host's memory, so that nothing above this line depends on PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -52,6 +52,10 @@ class Backend(Protocol):
     @property
     def max_segment(self) -> int:
         """The most tokens a segment may have (a rolling cache has room for no more at once)."""
+
+    @property
+    def weights_version(self) -> Hashable:
+        """Another value once weights were changed or replaced: what slots hold is then stale."""
 
     @property
     def bytes_per_token(self) -> float:
