@@ -1,170 +1,245 @@
-"""Turns logits into the next token: small functions on logits [B, V], applied in one order.
+"""Turns logits into the next token, row by row, in one order.
 
-    repetition penalty -> temperature -> top_k -> top_p -> min_p -> sample
+    repetition penalty -> frequency and presence penalties -> logit bias -> masks (the vocabulary's
+    padding, banned tokens, repeated n-grams, the constraint) -> temperature -> top_k -> typical_p
+    -> top_p -> min_p -> sample
 
-Each function takes and gives logits [B, V] in float32; a token that is ruled out gets minus
-infinity. Equal logits are told apart by the lower id, so that the result never depends on the
-order in which a device happens to sort. The first token of the order is never ruled out.
+At temperature 0 the likeliest token is taken after the masks. All is computed in float32, sums of
+probabilities in float64, and of equal logits the lower id comes first.
 
-Randomness comes as one uniform number per token from a generator of the row's own
-(`UniformStream`), and the token is read off the cumulative distribution. A row's tokens hence
-depend on its own seed alone, not on the rows beside it or on the device.
+Randomness comes as one uniform number per token from a stream of the row's own (`UniformStream`),
+and the token is read off the cumulative distribution. Rows are worked on one at a time, so that a
+row's tokens depend on its own logits, settings and seed alone.
 """
 
 from __future__ import annotations
 
-import math
 import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from llamita.errors import GenerationError
+from llamita.inference.backend import Logits
+from llamita.inference.filters import (
+    Places,
+    highest_first,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    keep_typical,
+)
+from llamita.inference.history import History
 from llamita.inference.params import MAX_SEED, SamplingParams
+from llamita.inference.penalties import (
+    add_bias,
+    apply_frequency_penalties,
+    apply_repetition_penalty,
+    mask_out,
+)
+
+__all__ = [
+    "NO_TOKEN",
+    "History",
+    "Mask",
+    "TokenLogprob",
+    "UniformStream",
+    "apply_temperature",
+    "choose",
+    "log_probabilities",
+    "no_token_error",
+    "sample",
+]
+
+Mask: TypeAlias = "NDArray[np.uint32]"
+"""A constraint's tokens as bits [ceil(V / 32)]: token t is bit t % 32, from the low end, of t // 32.
+"""
 
 NO_TOKEN = -1
-"""What `greedy` and `sample` give for a row whose logits hold no distribution (NaN)."""
+"""What `choose` gives for a row that has no distribution: NaN, or every token is masked."""
 
-_FEW = 256  # tokens that top_p looks at before it sorts the vocabulary
-_SMALLEST_TEMPERATURE = 1e-30  # float32 cannot divide by much less; the result is argmax anyway
-
-
-def apply_repetition_penalty(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Divide positive and multiply negative logits [B, V] where `seen` (bool [B, V])."""
-    penalized = torch.where(logits > 0, logits / penalty, logits * penalty)
-    return torch.where(seen, penalized, logits)
+_TEMPERATURES = (1e-30, 1e30)  # float32 cannot divide by much less or more; the limits are reached
 
 
-def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
-    """Divide by `temperature` (above 0) after moving each row's maximum to 0.
+def choose(
+    logits: Logits,
+    params: SamplingParams,
+    histories: Sequence[History],
+    uniforms: Sequence[float],
+    allowed: Sequence[Mask | None] | None = None,
+) -> list[int]:
+    """The next token of each row: all the steps above, in their order.
+
+    logits: [B, V], which are left as they are; columns from a history's vocab_size on are padding.
+    histories: what each row has seen. uniforms: one number of [0, 1) for each row, not looked at
+    at temperature 0. allowed: for each row the tokens that its constraint lets follow, or None.
+
+    Gives NO_TOKEN for a row that has no distribution; `no_token_error` says why.
+    """
+    masks = [None] * len(histories) if allowed is None else allowed
+    return [
+        _choose(row, params, history, uniform, mask)
+        for row, history, uniform, mask in zip(logits, histories, uniforms, masks, strict=True)
+    ]
+
+
+def _choose(
+    logits: Logits, params: SamplingParams, history: History, uniform: float, mask: Mask | None
+) -> int:
+    row = _adjusted(logits[: history.vocab_size], params, history)
+    ids: Places | None = None
+    if mask is not None:
+        ids = _allowed_ids(mask, len(row))
+        if not len(ids):
+            return NO_TOKEN
+        row = row[ids]
+    best = int(row.argmax())
+    if not np.isfinite(row[best]):
+        return NO_TOKEN
+    if params.temperature == 0:
+        place = best
+    else:
+        place = _draw(apply_temperature(row, params.temperature), params, uniform)
+    return place if ids is None else int(ids[place])
+
+
+def _adjusted(row: Logits, params: SamplingParams, history: History) -> Logits:
+    """The logits of one row after the penalties, the bias and the masks but the constraint's."""
+    if history.seen is not None:
+        row = apply_repetition_penalty(row, history.seen.ids, params.repetition_penalty)
+    if history.written is not None:
+        row = apply_frequency_penalties(
+            row,
+            history.written.ids,
+            history.written.counts,
+            params.frequency_penalty,
+            params.presence_penalty,
+        )
+    if len(history.bias_ids):
+        row = add_bias(row, history.bias_ids, history.biases)
+    if len(history.banned_ids):
+        row = mask_out(row, history.banned_ids)
+    if history.ngrams is not None:
+        repeating = [i for i in history.ngrams.repeating() if 0 <= i < len(row)]
+        if repeating:
+            row = mask_out(row, np.array(repeating, dtype=np.intp))
+    return row
+
+
+def _draw(logits: Logits, params: SamplingParams, uniform: float) -> int:
+    """The place of a token drawn from logits [N] that the temperature has been applied to."""
+    ids: Places | None = None
+    steps: tuple[tuple[Callable[[Logits, Any], Places], float, float], ...] = (
+        (keep_top_k, params.top_k, 0),
+        (keep_typical, params.typical_p, 1.0),
+        (keep_top_p, params.top_p, 1.0),
+        (keep_min_p, params.min_p, 0.0),
+    )
+    for keep, value, off in steps:
+        if value != off:
+            places = keep(logits, value)
+            logits = logits[places]
+            ids = places if ids is None else ids[places]
+    place = sample(logits, uniform)
+    return place if ids is None else int(ids[place])
+
+
+def apply_temperature(logits: Logits, temperature: float) -> Logits:
+    """Divide by `temperature` (above 0) after moving the maximum to 0.
 
     The shift changes no probability, and keeps tiny temperatures from overflowing.
     """
-    shifted = logits - logits.amax(dim=-1, keepdim=True)
-    return shifted / max(temperature, _SMALLEST_TEMPERATURE)
+    smallest, largest = _TEMPERATURES
+    with np.errstate(over="ignore", under="ignore"):
+        shifted = logits - logits.max()
+        scaled: Logits = shifted / np.float32(min(max(temperature, smallest), largest))
+    return scaled
 
 
-def keep_top_k(logits: Tensor, k: int) -> Tensor:
-    """Keep the k highest logits of each row; 0, or k of at least V, keeps all."""
-    if k == 0 or k >= logits.shape[-1]:
-        return logits
-    threshold = logits.topk(k, dim=-1).values[:, -1:]
-    return _keep_best(logits, threshold, torch.full_like(threshold, k))
+def sample(logits: Logits, uniform: float) -> int:
+    """Read a place off the distribution: the first whose cumulated share passes `uniform`.
 
-
-def keep_top_p(logits: Tensor, p: float) -> Tensor:
-    """Keep the fewest likeliest tokens of each row whose probabilities sum to at least p."""
-    if p >= 1.0:
-        return logits
-    total = logits.logsumexp(dim=-1, keepdim=True)
-    # A few hundred tokens nearly always reach p, and finding them is far cheaper than a sort.
-    best = logits.topk(min(_FEW, logits.shape[-1]), dim=-1).values
-    reached = (best - total).exp().cumsum(dim=-1)
-    if best.shape[-1] < logits.shape[-1] and bool((reached[:, -1] < p).any()):
-        best = logits.sort(dim=-1, descending=True).values
-        reached = (best - total).exp().cumsum(dim=-1)
-    count = 1 + (reached[:, :-1] < p).sum(dim=-1, keepdim=True)
-    return _keep_best(logits, best.gather(-1, count - 1), count)
-
-
-def _keep_best(logits: Tensor, threshold: Tensor, count: Tensor) -> Tensor:
-    """Keep `count` [B, 1] logits of each row, of which `threshold` [B, 1] is the lowest.
-
-    Of several equal to the threshold, those of the lowest ids.
+    logits [N], at least one of them finite; uniform of [0, 1). What has probability 0 is never
+    given.
     """
-    above = logits > threshold
-    ties = logits == threshold
-    room_for_ties = count - above.sum(dim=-1, keepdim=True)
-    keep = above | (ties & (ties.cumsum(dim=-1) <= room_for_ties))
-    return logits.masked_fill(~keep, -math.inf)
-
-
-def keep_min_p(logits: Tensor, min_p: float) -> Tensor:
-    """Keep the tokens of at least `min_p` times the likeliest token's probability."""
-    if min_p == 0.0:
-        return logits
-    threshold = logits.amax(dim=-1, keepdim=True) + math.log(min_p)
-    return logits.masked_fill(logits < threshold, -math.inf)
-
-
-def greedy(logits: Tensor) -> Tensor:
-    """The likeliest token of each row [B], NO_TOKEN where the row holds NaN."""
-    best, token_ids = logits.max(dim=-1)
-    return torch.where(best.isnan(), NO_TOKEN, token_ids)
-
-
-def sample(logits: Tensor, uniform: Tensor) -> Tensor:
-    """Read a token of each row off its distribution: the first whose cumulated share passes u.
-
-    logits [B, V]; uniform [B], from [0, 1). Gives [B], NO_TOKEN where the row holds NaN. A token
-    of probability 0 is never given.
-    """
-    cumulated = logits.softmax(dim=-1).cumsum(dim=-1)
-    total = cumulated[:, -1:].contiguous()
-    target = uniform.to(total)[:, None] * total
+    cumulated = np.cumsum(np.exp(logits - logits.max()), dtype=np.float64)
     # The first place where the sum passes the target is one where it grows, so its probability
     # is above 0. Rounding may bring the target up to the total: then the last place that grew.
-    passed = torch.searchsorted(cumulated, target, right=True)
-    last = torch.searchsorted(cumulated, total, right=False)
-    token_ids = torch.minimum(passed, last)
-    return torch.where(total.isnan(), NO_TOKEN, token_ids)[:, 0]
+    passed = cumulated.searchsorted(uniform * cumulated[-1], side="right")
+    return int(min(passed, cumulated.searchsorted(cumulated[-1])))
 
 
-def choose(logits: Tensor, params: SamplingParams, seen: Tensor | None, uniform: Tensor) -> Tensor:
-    """The next token of each row [B]: all the steps above, in their order.
-
-    logits [B, V] in any precision, computed on in float32. seen: bool [B, V], needed where there
-    is a repetition penalty. uniform [B]: not looked at when the temperature is 0.
-    """
-    logits = logits.float()
-    if params.repetition_penalty != 1.0 and seen is not None:
-        logits = apply_repetition_penalty(logits, seen, params.repetition_penalty)
-    if params.temperature == 0:
-        return greedy(logits)
-    logits = apply_temperature(logits, params.temperature)
-    if 0 < params.top_k < logits.shape[-1]:
-        return _choose_of_few(logits, params, uniform)
-    return sample(keep_min_p(keep_top_p(logits, params.top_p), params.min_p), uniform)
+def _allowed_ids(mask: Mask, vocab_size: int) -> Places:
+    """The tokens of a constraint's mask, ascending; a mask may be short of the vocabulary."""
+    octets = mask.astype("<u4", copy=False).view(np.uint8)
+    return np.flatnonzero(np.unpackbits(octets, bitorder="little", count=vocab_size))
 
 
-def _choose_of_few(logits: Tensor, params: SamplingParams, uniform: Tensor) -> Tensor:
-    """`choose` from top_k on, on the k kept tokens alone: top_p then sorts k instead of V."""
-    kept = keep_top_k(logits, params.top_k)
-    candidate_ids = kept.topk(params.top_k, dim=-1).indices.sort(dim=-1).values
-    candidates = kept.gather(-1, candidate_ids)
-    candidates = keep_min_p(keep_top_p(candidates, params.top_p), params.min_p)
-    position = sample(candidates, uniform)
-    chosen = candidate_ids.gather(-1, position.clamp(min=0)[:, None])[:, 0]
-    return torch.where(position == NO_TOKEN, NO_TOKEN, chosen)
+def no_token_error(
+    logits: Logits, params: SamplingParams, history: History, mask: Mask | None = None
+) -> GenerationError:
+    """Why `choose` gave NO_TOKEN for the row with these logits [V]."""
+    row = logits[: history.vocab_size]
+    if not np.isfinite(row.max()):
+        return GenerationError(
+            "the model's logits are not numbers (NaN): its weights or their precision are bad.",
+            hint="Try dtype float32, or another checkpoint of the run.",
+        )
+    settings = [
+        name for name in ("banned_token_ids", "no_repeat_ngram_size") if getattr(params, name)
+    ]
+    if mask is not None:
+        settings.append(params.constraint[0] if params.constraint else "the constraint")
+    return GenerationError(
+        f"no token may follow: {' and '.join(settings)} together rule out all of them.",
+        hint="Loosen one of them.",
+    )
 
 
 class UniformStream:
-    """Uniform numbers of [0, 1) for B rows, one number a row and step, each row from its own seed.
+    """Uniform numbers of [0, 1) for one row, from its seed; None takes a new seed.
 
-    Drawn in blocks on the CPU, so that a step costs no call into a generator and the numbers are
-    the same on every device.
+    Made from the raw 64-bit numbers of PCG64, which are the same in every version of NumPy and on
+    every machine, and drawn in blocks, so that a step costs no call into the generator.
     """
 
     _BLOCK = 64
 
-    def __init__(self, rows: int, seed: int | None, device: torch.device) -> None:
-        self._generators = [torch.Generator() for _ in range(rows)]
-        for generator in self._generators:
-            generator.manual_seed(secrets.randbelow(MAX_SEED) if seed is None else int(seed))
-        self._device = device
-        self._step = 0
-        self._block = torch.empty(0)
+    def __init__(self, seed: int | None) -> None:
+        self._generator = np.random.PCG64(secrets.randbelow(MAX_SEED) if seed is None else seed)
+        self._block: list[float] = []
 
-    def next(self) -> Tensor:
-        """The numbers [B] of the next step."""
-        column = self._step % self._BLOCK
-        if column == 0:
-            draws = [torch.rand(self._BLOCK, generator=row) for row in self._generators]
-            self._block = torch.stack(draws, dim=1).to(self._device)
-        self._step += 1
-        return self._block[column]
+    def next(self) -> float:
+        """The next number."""
+        if not self._block:
+            raw = self._generator.random_raw(self._BLOCK)
+            # The upper 53 bits: as many as a float holds, so that none rounds up to 1.
+            self._block = ((raw >> np.uint64(11)) * 2.0**-53).tolist()[::-1]
+        return self._block.pop()
 
-    def keep_rows(self, rows: list[int]) -> None:
-        """Go on with these rows alone, in this order."""
-        self._generators = [self._generators[row] for row in rows]
-        if self._block.numel():
-            self._block = self._block[:, rows]
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """A token's log-probability, and those of the likeliest tokens in its place, likeliest first.
+
+    top: pairs of token id and log-probability; the token itself may be among them.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+def log_probabilities(logits: Logits, token_id: int, top: int) -> TokenLogprob:
+    """The model's own log-probability of a token, before any setting, and of the `top` likeliest.
+
+    logits: [V] without the padding of the vocabulary.
+    """
+    shifted = (logits - logits.max()).astype(np.float64)
+    logprobs = shifted - np.log(np.exp(shifted).sum())
+    likeliest = highest_first(logits, top)
+    pairs = zip(likeliest.tolist(), logprobs[likeliest].tolist(), strict=True)
+    return TokenLogprob(token_id, float(logprobs[token_id]), tuple(pairs))
