@@ -35,6 +35,11 @@ class Segment:
     num_logits: int
     row_length: int
 
+    @property
+    def end(self) -> int:
+        """The position after its last token."""
+        return self.start + len(self.token_ids)
+
 
 class Backend(Protocol):
     """Reads tokens into cache slots and gives logits. Its calls come one at a time."""

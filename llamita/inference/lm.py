@@ -21,12 +21,14 @@ from torch import Tensor
 
 from llamita.errors import GenerationError, TokenizerError
 from llamita.formats.checkpoint import end_ids_of
-from llamita.inference.generate import TokenEvent, generate_events
+from llamita.inference.engine import Engine
 from llamita.inference.modes import Evaluating
 from llamita.inference.params import SamplingParams
 from llamita.inference.prompts import check_token_ids, read_chats, read_prompts
+from llamita.inference.request import Request, TokenEvent
 from llamita.inference.results import Generation, collect
 from llamita.inference.stopping import context_length
+from llamita.inference.torch_backend import TorchBackend
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat import ChatFormat
@@ -60,6 +62,11 @@ class LM:
     def device(self) -> torch.device:
         """Where the model's weights are."""
         return self.model.lm_head.weight.device
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What generates: shared by all calls, so that they run as one batch and reuse prefixes."""
+        return Engine(TorchBackend(self.model), self.tokenizer)
 
     @torch.no_grad()
     def logits(self, input_ids: Tensor | Sequence[Sequence[int]]) -> Tensor:
@@ -247,9 +254,9 @@ class LM:
         if stop_token_ids is None:
             stop_token_ids = self.stop_token_ids
         check_token_ids(stop_token_ids, self.config.vocab_size, "stop_token_ids")
-        return generate_events(
-            self.model, prompts, params, stop_token_ids=stop_token_ids, tokenizer=self.tokenizer
-        )
+        stops = frozenset(stop_token_ids)
+        requests = [Request(prompt, params, stops, row) for row, prompt in enumerate(prompts)]
+        return self.engine.run(requests)
 
     def _input_ids(self, input_ids: Tensor | Sequence[Sequence[int]]) -> Tensor:
         ids = _matrix(input_ids, "input_ids")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from llamita.inference.generate import TokenEvent
+from llamita.inference.request import TokenEvent
 from llamita.inference.stopping import FinishReason
 
 

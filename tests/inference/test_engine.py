@@ -1,0 +1,301 @@
+"""The engine against a backend that finds out whoever reads the wrong slot."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamita.errors import GenerationError
+from llamita.inference.engine import Engine
+from llamita.inference.params import SamplingParams
+from llamita.inference.request import Request
+from tests.inference.hash_backend import HashBackend
+
+GREEDY = {"temperature": 0.0}
+
+
+def request(prompt, row=0, stops=(), **settings):
+    return Request(prompt, SamplingParams(**{**GREEDY, **settings}), frozenset(stops), row)
+
+
+def run(engine, requests):
+    """Token ids and the last event of each row."""
+    tokens, last = {r.row: [] for r in requests}, {}
+    for event in engine.run(requests):
+        if event.token_id is not None:
+            tokens[event.row].append(event.token_id)
+        if event.is_last:
+            last[event.row] = event
+    assert set(last) == set(tokens)
+    return tokens, last
+
+
+def alone(prompt, settings, **backend):
+    tokens, last = run(Engine(HashBackend(**backend)), [request(prompt, **settings)])
+    return tokens[0], last[0].finish_reason
+
+
+PROMPTS = st.lists(st.integers(0, 3), min_size=1, max_size=40)
+SETTINGS = st.fixed_dictionaries(
+    {
+        "max_tokens": st.integers(0, 25),
+        "temperature": st.sampled_from([0.0, 1.0]),
+        "seed": st.integers(0, 3),
+        "top_k": st.sampled_from([0, 5]),
+        "repetition_penalty": st.sampled_from([1.0, 1.5]),
+        "speculative": st.sampled_from([0, 4]),
+    }
+)
+
+
+@given(
+    requests=st.lists(st.tuples(PROMPTS, SETTINGS, st.integers(0, 20)), min_size=1, max_size=7),
+    slots=st.integers(1, 4),
+    chunk=st.integers(1, 9),
+    window=st.sampled_from([None, 6]),
+)
+def test_requests_that_come_at_any_time_get_what_they_get_alone(requests, slots, chunk, window):
+    backend = HashBackend(window=window)
+    engine = Engine(backend, prefill_chunk=chunk, max_slots=slots)
+    events: list[list] = [[] for _ in requests]
+    pending = sorted(range(len(requests)), key=lambda row: requests[row][2])
+    for step in range(2000):
+        while pending and requests[pending[0]][2] <= step:
+            row = pending.pop(0)
+            prompt, settings, _ = requests[row]
+            engine.add(request(prompt, row, **settings), events[row].append)
+        if not engine.step() and not pending:
+            break
+    assert not engine.has_work
+    assert backend.slots <= slots
+    for (prompt, settings, _), seen in zip(requests, events, strict=True):
+        tokens = [event.token_id for event in seen if event.token_id is not None]
+        expected, reason = alone(prompt, {**settings, "speculative": 0}, window=window)
+        assert (tokens, seen[-1].finish_reason) == (expected, reason)
+        assert [event.is_last for event in seen].count(True) == 1
+        if settings["temperature"] == 0 and settings["repetition_penalty"] == 1:
+            assert tokens == HashBackend(window=window).greedy(prompt, len(tokens))
+
+
+def test_a_long_prompt_is_read_in_chunks_while_others_go_on():
+    backend = HashBackend(context=512)
+    engine = Engine(backend, prefill_chunk=10)
+    seen: list[list] = [[], []]
+    engine.add(request([1, 2, 3], max_tokens=100), seen[0].append)
+    engine.step()
+    engine.add(request(list(range(40)) * 5, row=1, max_tokens=3), seen[1].append)
+    while not seen[1]:
+        before = len(seen[0])
+        engine.step()
+        assert len(seen[0]) == before + 1
+    chunks = [part[2] for kind, parts in backend.passes if kind == "prefill" for part in parts]
+    assert max(chunks) <= 10
+    assert sum(chunks) == 203
+
+
+def test_short_prompts_share_one_pass():
+    backend = HashBackend()
+    run(Engine(backend), [request([i, i + 1, i + 2], i, max_tokens=1) for i in range(8)])
+    assert [len(parts) for _, parts in backend.passes] == [8]
+
+
+def test_a_shared_beginning_is_read_once_and_copied_to_the_rest():
+    backend = HashBackend(context=512)
+    system = [number * number % 37 for number in range(200)]
+    prompts = [[*system, 7, 8, 9], [*system, 3], [*system, 7, 1]]
+    tokens, _ = run(Engine(backend), [request(p, i, max_tokens=5) for i, p in enumerate(prompts)])
+    read = sum(part[2] for kind, parts in backend.passes if kind == "prefill" for part in parts)
+    assert read < 210
+    assert len(backend.copies) == 2
+    assert list(tokens.values()) == [HashBackend().greedy(p, 5) for p in prompts]
+
+
+def test_a_conversation_that_goes_on_reads_only_what_is_new():
+    backend = HashBackend(context=512)
+    engine = Engine(backend)
+    prompt = [5] * 50
+    tokens, _ = run(engine, [request(prompt, max_tokens=10)])
+    backend.passes.clear()
+    longer = [*prompt, *tokens[0], 1, 2]
+    again, _ = run(engine, [request(longer, max_tokens=3)])
+    [(_, start, length)] = backend.passes[0][1]
+    assert (start, length) == (59, 3)  # the last token drawn was never read
+    assert again[0] == backend.greedy(longer, 3)
+    assert not backend.copies
+
+
+def test_another_conversation_does_not_cost_the_first_its_cache():
+    backend = HashBackend(context=512)
+    engine = Engine(backend)
+    system = [1, 2, 3, 4] * 10
+    first = [*system, *[5] * 100]
+    run(engine, [request(first, max_tokens=2), request([9], 1, max_tokens=2)])
+    run(engine, [request([*system, 7], max_tokens=2)])
+    backend.passes.clear()
+    run(engine, [request([*first, 8], max_tokens=1)])
+    assert backend.passes[0][1][0][1] >= 140
+
+
+def test_a_backend_whose_keys_depend_on_the_row_shares_nothing():
+    backend = HashBackend(context=512, shares=False)
+    system = [1, 2, 3, 4] * 20
+    run(Engine(backend), [request([*system, i], i, max_tokens=2) for i in range(3)])
+    assert sum(part[2] for _, parts in backend.passes for part in parts) == 3 * 82
+    assert not backend.copies
+
+
+def test_changed_weights_make_what_the_slots_hold_worthless():
+    backend = HashBackend()
+    engine = Engine(backend)
+    run(engine, [request([1, 2, 3, 4], max_tokens=1)])
+    backend.weights_version = 1
+    backend.passes.clear()
+    run(engine, [request([1, 2, 3, 4], max_tokens=1)])
+    assert backend.passes[0][1][0][1:] == (0, 4)
+
+
+def test_a_cancelled_request_frees_its_slot_at_once_and_says_no_more():
+    engine = Engine(HashBackend(), max_slots=1)
+    first: list = []
+    second: list = []
+    request_id = engine.add(request([1], max_tokens=60), first.append)
+    engine.add(request([2], 1, max_tokens=2), second.append)
+    engine.step()
+    assert not second
+    engine.cancel(request_id)
+    said = len(first)
+    while engine.step():
+        pass
+    assert len(first) == said
+    assert second[-1].finish_reason == "length"
+    engine.cancel(request_id)
+    engine.cancel(12345)
+
+
+def test_leaving_an_iterator_cancels_its_requests():
+    engine = Engine(HashBackend())
+    events = engine.run([request([1], max_tokens=60), request([2], 1, max_tokens=60)])
+    next(events)
+    events.close()
+    assert not engine.has_work
+
+
+def test_two_iterators_taken_in_turns_are_served_together():
+    engine = Engine(HashBackend())
+    first = engine.run([request([1, 2], max_tokens=20)])
+    second = engine.run([request([3, 4], max_tokens=20)])
+    pairs = [(a.token_id, b.token_id) for a, b in zip(first, second, strict=True)]
+    assert [a for a, _ in pairs] == HashBackend().greedy([1, 2], 20)
+    assert [b for _, b in pairs] == HashBackend().greedy([3, 4], 20)
+
+
+def test_threads_share_one_engine():
+    engine = Engine(HashBackend(context=512))
+    results: dict[int, list[int]] = {}
+
+    def work(number):
+        tokens, _ = run(engine, [request([number, 1], max_tokens=50)])
+        results[number] = tokens[0]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == {n: HashBackend().greedy([n, 1], 50) for n in range(6)}
+
+
+def test_a_row_that_goes_wrong_does_not_take_the_others_along():
+    backend = HashBackend()
+    engine = Engine(backend)
+    plain = backend.logits
+    backend.logits = lambda tokens: plain(tokens) * (float("nan") if tokens[0] == 9 else 1.0)
+    good: list = []
+    bad: list = []
+    engine.add(request([9, 1], max_tokens=5), bad.append)
+    engine.add(request([1, 2], 1, max_tokens=5), good.append)
+    while engine.step():
+        pass
+    assert [event.token_id for event in good] == HashBackend().greedy([1, 2], 5)
+    assert "NaN" in str(bad[-1].error)
+    assert len(bad) == 1
+    with pytest.raises(GenerationError, match="NaN"):
+        run(engine, [request([9, 1])])
+
+
+def test_a_pass_that_breaks_off_ends_all_and_leaves_a_usable_engine():
+    backend = HashBackend()
+    engine = Engine(backend)
+    other: list = []
+    engine.add(request([1, 2, 3], max_tokens=50), other.append)
+    engine.step()
+    decode = backend.decode
+    backend.decode = lambda *_: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        run(engine, [request([4, 5])])
+    assert other[-1].error is not None
+    backend.decode = decode
+    tokens, _ = run(engine, [request([1, 2, 3], max_tokens=5)])
+    assert tokens[0] == HashBackend().greedy([1, 2, 3], 5)
+
+
+@pytest.mark.parametrize("bos", [None, 3])
+def test_sliding_drops_the_oldest_half_and_goes_on(bos):
+    backend = HashBackend(context=16)
+    object.__setattr__(backend.config, "bos_token_id", bos)
+    prompt = [3, 2, 1, 0, 5]
+    tokens, last = run(Engine(backend), [request(prompt, max_tokens=40, overflow="slide")])
+    held, expected = list(prompt), []
+    for _ in range(40):
+        token = backend.greedy(held, 1)[0]
+        expected.append(token)
+        held.append(token)
+        if len(held) > 16:
+            held = held[-8:] if bos is None else [3, *held[-7:]]
+    assert tokens[0] == expected
+    assert last[0].finish_reason == "length"
+    assert last[0].dropped == 5 + 40 - len(held)
+
+
+def test_sliding_cuts_a_prompt_that_is_too_long():
+    backend = HashBackend(context=16)
+    prompt = [i % 7 for i in range(50)]
+    tokens, last = run(Engine(backend), [request(prompt, max_tokens=1, overflow="slide")])
+    assert tokens[0] == backend.greedy(prompt[-15:], 1)
+    assert last[0].dropped == 35
+
+
+def test_overflow_error_refuses_what_does_not_fit_and_says_when_it_is_full():
+    engine = Engine(HashBackend(context=16))
+    with pytest.raises(GenerationError, match=r"10 tokens.*7.*16"):
+        run(engine, [request([1] * 10, max_tokens=7, overflow="error")])
+    tokens, _ = run(engine, [request([1] * 10, max_tokens=6, overflow="error")])
+    assert len(tokens[0]) == 6
+    with pytest.raises(GenerationError, match="filled"):
+        run(engine, [request([1] * 10, max_tokens=None, overflow="error")])
+
+
+def test_sliding_needs_an_end():
+    with pytest.raises(GenerationError, match="max_tokens"):
+        run(Engine(HashBackend()), [request([1], max_tokens=None, overflow="slide")])
+
+
+def test_the_cache_stays_within_its_budget_and_one_row_always_fits():
+    backend = HashBackend(context=64)
+    engine = Engine(backend, cache_bytes=130)
+    run(engine, [request([i], i, max_tokens=60) for i in range(5)])
+    assert backend.slots == 2
+    small = HashBackend(context=64)
+    run(Engine(small, cache_bytes=1), [request([i], i, max_tokens=60) for i in range(3)])
+    assert small.slots == 1
+
+
+def test_log_probabilities_come_with_each_token():
+    backend = HashBackend()
+    [first, *_] = Engine(backend).run([request([1, 2], max_tokens=2, logprobs=3)])
+    assert first.logprob.token_id == first.token_id == first.logprob.top[0][0]
+    assert len(first.logprob.top) == 3
+    assert first.logprob.logprob == first.logprob.top[0][1] < 0
