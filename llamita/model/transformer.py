@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from llamita.config import ModelConfig
-from llamita.model.attention import Attention, AttentionPlan, plan_attention
-from llamita.model.kv_cache import KVCache
+from llamita.model.attention import Attention, AttentionPlan, WholeRows
 from llamita.model.norm import RMSNorm
 from llamita.model.rope import RotaryEmbedding
 
@@ -106,49 +105,32 @@ class Transformer(nn.Module):
         self,
         input_ids: Tensor,
         positions: Tensor | None = None,
-        cache: KVCache | None = None,
         document_ids: Tensor | None = None,
-        last_positions: Tensor | None = None,
-        row_lengths: Tensor | None = None,
     ) -> Tensor:
-        """Logits for each token's successor.
+        """Logits for each token's successor, the rows being read whole.
 
         Args:
             input_ids: [B, T].
             positions: [B, T]; left out, 0 to T - 1.
-            cache: keys and values of earlier chunks; this pass's are written into it in place.
-            document_ids: [B, T]; tokens see only tokens of their own document. Not with a cache.
-            last_positions: [B] indices into T; logits of those tokens alone are computed.
-            row_lengths: [B] tokens of each whole row, where this pass is a chunk of it. Dynamic
-                rotary scaling looks at them: with them, chunks give what one pass would. A token
-                beyond the original context that was not counted turns the angles of all, so no
-                cached decoding can equal a full pass there.
+            document_ids: [B, T]; tokens see only tokens of their own document.
 
         Returns:
-            [B, T, V], or [B, 1, V] with `last_positions`.
+            [B, T, V].
         """
-        x = self.hidden_states(input_ids, positions, cache, document_ids, row_lengths)
-        if last_positions is not None:
-            rows = torch.arange(x.shape[0], device=x.device)
-            x = x[rows, last_positions][:, None]
-        logits: Tensor = self.lm_head(x)
+        logits: Tensor = self.lm_head(self.hidden_states(input_ids, positions, document_ids))
         return logits
 
     def hidden_states(
         self,
         input_ids: Tensor,
         positions: Tensor | None = None,
-        cache: KVCache | None = None,
         document_ids: Tensor | None = None,
-        row_lengths: Tensor | None = None,
     ) -> Tensor:
         """What the head reads: [B, T, C] after the final norm. Arguments as in `forward`."""
-        if cache is not None and document_ids is not None:
-            raise ValueError("document_ids fence whole rows; a cache holds one document a row")
         if positions is None:
             time = input_ids.shape[1]
             positions = torch.arange(time, device=input_ids.device).expand(input_ids.shape)
-        plan = plan_attention(self.config, self.rope, positions, cache, document_ids, row_lengths)
+        plan = WholeRows(self.config, self.rope, positions, document_ids)
         hidden: Tensor = self.model(input_ids, plan)
         return hidden
 

@@ -67,15 +67,6 @@ def test_a_sliding_window_and_a_document_mask_hold_together(make_model, ids) -> 
     assert (packed - model(ids[:, 15:])).abs().max() <= 1e-5
 
 
-@torch.no_grad()
-def test_last_positions_give_the_logits_of_those_tokens_alone(make_model, ids) -> None:
-    model = make_model()
-    last = torch.tensor([3, 39, 0])
-    got = model(ids, last_positions=last)
-    assert got.shape == (3, 1, 53)
-    assert (got[:, 0] - model(ids)[torch.arange(3), last]).abs().max() <= 1e-5
-
-
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("vocabulary", [300, 8192, 32000])
 @pytest.mark.parametrize("width", [32, 128, 512])

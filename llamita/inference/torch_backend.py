@@ -1,0 +1,147 @@
+"""The backend that computes with PyTorch, on any of its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from llamita.inference.backend import Logits, Segment
+from llamita.inference.modes import Evaluating
+from llamita.inference.stopping import context_length
+from llamita.model.attention import AttentionPlan
+from llamita.model.cached_attention import DecodePlan, PrefillPlan, Stretch
+from llamita.model.placement import parse_dtype
+from llamita.model.kv_cache import KVCache
+from llamita.model.transformer import Transformer
+
+
+class TorchBackend:
+    """A `Transformer` behind `inference.backend.Backend`.
+
+    The model stays the caller's: it may be moved, trained or given other weights between calls
+    (`weights_version` tells), and every module is in the mode it was in after each call.
+
+    kv_cache_dtype: "float32" or "bfloat16"; left out, that of the weights.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        *,
+        kv_cache_dtype: str | torch.dtype | None = None,
+        compile: bool = False,
+    ) -> None:
+        self.config = model.config
+        self._model = model
+        self._evaluating = Evaluating(model)
+        self._cache_dtype = parse_dtype(kv_cache_dtype)
+        self._cache = self._empty_cache()
+
+    @property
+    def slots(self) -> int:
+        """How many rows the cache has."""
+        return self._cache.slots
+
+    @property
+    def capacity(self) -> int:
+        """How many positions each slot has room for."""
+        return self._cache.capacity
+
+    @property
+    def max_segment(self) -> int:
+        """The most tokens a segment may have."""
+        return self._cache.longest_segment or context_length(self.config)
+
+    @property
+    def weights_version(self) -> Hashable:
+        """Changes with every weight that is replaced, or written in place where autograd sees it.
+
+        Writing through `.data` escapes it.
+        """
+        return tuple(
+            (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
+            for weight in self._model.parameters()
+        )
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Cache memory of one slot by position of capacity."""
+        capacity = self.capacity or context_length(self.config)
+        return self._cache.bytes_per_slot(capacity) / capacity
+
+    @torch.inference_mode()
+    def reserve(self, slots: int, capacity: int) -> None:
+        """Grow the cache to at least these; what the slots hold stays."""
+        self._follow_model()
+        self._cache.reserve(slots, capacity)
+
+    @torch.inference_mode()
+    def prefill(self, segments: Sequence[Segment]) -> Logits:
+        """Read segments of different slots in one pass; [N, V] float32 logits as asked for."""
+        self._follow_model()
+        stretches = [
+            Stretch(part.slot, part.start, len(part.token_ids), part.row_length)
+            for part in segments
+        ]
+        plan = PrefillPlan(self._cache, self._model.rope, stretches)
+        wanted: list[int] = []
+        end = 0
+        for part in segments:
+            end += len(part.token_ids)
+            wanted += range(end - part.num_logits, end)
+        token_ids = [token_id for part in segments for token_id in part.token_ids]
+        return self._logits(torch.tensor([token_ids]), plan, wanted)
+
+    @torch.inference_mode()
+    def decode(
+        self, slots: Sequence[int], token_ids: Sequence[int], positions: Sequence[int]
+    ) -> Logits:
+        """Read one token in each of several slots; [B, V] float32 logits after each."""
+        self._follow_model()
+        order = sorted(range(len(slots)), key=slots.__getitem__)
+        plan = DecodePlan(
+            self._cache,
+            self._model.rope,
+            [slots[row] for row in order],
+            [positions[row] for row in order],
+        )
+        ids = torch.tensor([[token_ids[row]] for row in order])
+        places = sorted(range(len(order)), key=order.__getitem__)
+        return self._logits(ids, plan, places)
+
+    def reusable(self, written: int, shared: int) -> int:
+        """How many tokens a new row may take over from a slot."""
+        return 0 if self._model.rope.is_dynamic else self._cache.reusable(written, shared)
+
+    @torch.inference_mode()
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Make the first `length` positions of slot `target` those of slot `source`."""
+        self._cache.copy(source, target, length)
+
+    def _logits(self, ids: Tensor, plan: AttentionPlan, wanted: list[int]) -> Logits:
+        """Logits [len(wanted), V] after the `wanted` tokens of `ids`, counted in reading order."""
+        device = self._cache.device
+        with self._evaluating:
+            hidden = self._model.model(ids.to(device), plan).flatten(0, 1)
+            if not wanted:
+                return np.empty((0, self.config.vocab_size), dtype=np.float32)
+            logits = self._model.lm_head(hidden[torch.tensor(wanted, device=device)])
+        array: Logits = logits.float().cpu().numpy()
+        return array
+
+    def _empty_cache(self) -> KVCache:
+        weight = self._model.lm_head.weight
+        return KVCache(self.config, self._cache_dtype or weight.dtype, weight.device)
+
+    def _follow_model(self) -> None:
+        """A model that was moved or cast needs another cache; its `weights_version` says so."""
+        weight = self._model.lm_head.weight
+        if (self._cache_dtype or weight.dtype, weight.device) != (
+            self._cache.dtype,
+            self._cache.device,
+        ):
+            old, self._cache = self._cache, self._empty_cache()
+            self._cache.reserve(old.slots, old.capacity)
