@@ -71,12 +71,9 @@ class Reply:
         self._stop_token_ids = request.stop_token_ids
         self._shows_stop_token = request.params.include_stop_token
         self._stop_strings = StopStrings(request.params.stop)
-        self._detokenizer = IncrementalDetokenizer(tokenizer) if tokenizer else None
-        if self._detokenizer:
-            # The text goes on from the prompt's: with its leading space, and with the rest of a
-            # character that the prompt began.
-            for token_id in request.prompt:
-                self._detokenizer.push(token_id)
+        self._detokenizer = (
+            IncrementalDetokenizer(tokenizer, after=request.prompt) if tokenizer else None
+        )
 
     def accept(
         self,

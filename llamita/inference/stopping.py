@@ -6,7 +6,9 @@ be the beginning of a stop string. How the text was cut into pieces makes no dif
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 from llamita.config import ModelConfig
@@ -48,7 +50,8 @@ class StopStrings:
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
-        self._stop = tuple(stop)
+        self._search = _search(tuple(stop))
+        self._state = 0
         self._held = ""
         self.matched: str | None = None
 
@@ -59,19 +62,16 @@ class StopStrings:
         """
         if self.matched is not None:
             return ""
-        if not self._stop:
+        if not self._search.found:
             return piece
         text = self._held + piece
-        ends = [
-            (start + len(stop), start, stop)
-            for stop in self._stop
-            if (start := text.find(stop)) >= 0
-        ]
-        if ends:
-            _, start, self.matched = min(ends)
-            self._held = ""
-            return text[:start]
-        certain = len(text) - self._open_length(text)
+        for place, character in enumerate(piece, start=len(self._held) + 1):
+            self._state = self._search.step(self._state, character)
+            self.matched = self._search.found[self._state]
+            if self.matched is not None:
+                self._held = ""
+                return text[: place - len(self.matched)]
+        certain = len(text) - self._search.depth[self._state]
         self._held = text[certain:]
         return text[:certain]
 
@@ -80,11 +80,58 @@ class StopStrings:
         held, self._held = self._held, ""
         return held
 
-    def _open_length(self, text: str) -> int:
-        """Length of the longest end of `text` that is the beginning of a stop string."""
-        longest = min(len(text), max(len(stop) for stop in self._stop) - 1)
-        for length in range(longest, 0, -1):
-            end = text[len(text) - length :]
-            if any(stop.startswith(end) for stop in self._stop):
-                return length
-        return 0
+
+class _Search:
+    """All of several strings looked for at once, at a cost by character that they do not change.
+
+    The automaton of Aho and Corasick (1975). A state is the longest end of the text that begins one
+    of the strings; state 0 is the empty end. depth: its length. found: the longest of the strings
+    that the text ends with.
+    """
+
+    def __init__(self, strings: tuple[str, ...]) -> None:
+        self._next: list[dict[str, int]] = []
+        self._shorter: list[int] = []  # the state of the longest end of a state's own
+        self.depth: list[int] = []
+        self.found: list[str | None] = []
+        if not strings:
+            return
+        self._new_state(0)
+        for string in strings:
+            state = 0
+            for character in string:
+                if character not in self._next[state]:
+                    self._next[state][character] = self._new_state(self.depth[state] + 1)
+                state = self._next[state][character]
+            self.found[state] = string
+        self._link()
+
+    def step(self, state: int, character: str) -> int:
+        """The state after one more character."""
+        while state and character not in self._next[state]:
+            state = self._shorter[state]
+        return self._next[state].get(character, 0)
+
+    def _new_state(self, depth: int) -> int:
+        self._next.append({})
+        self._shorter.append(0)
+        self.depth.append(depth)
+        self.found.append(None)
+        return len(self.depth) - 1
+
+    def _link(self) -> None:
+        """Fill `_shorter`, and `found` by what a shorter end is, from the shortest states on."""
+        waiting = deque(self._next[0].values())
+        while waiting:
+            state = waiting.popleft()
+            for character, longer in self._next[state].items():
+                self._shorter[longer] = self.step(self._shorter[state], character)
+                if self.found[longer] is None:
+                    self.found[longer] = self.found[self._shorter[longer]]
+                waiting.append(longer)
+
+
+@lru_cache(maxsize=64)
+def _search(strings: tuple[str, ...]) -> _Search:
+    """Requests mostly ask for the same few strings; a search has no state of a text."""
+    return _Search(strings)

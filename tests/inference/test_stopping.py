@@ -21,7 +21,7 @@ def plain_stop(text: str, stops: list[str]) -> tuple[str, str | None]:
 
 @given(
     pieces=st.lists(st.text("ab\n", max_size=4), max_size=12),
-    stops=st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=3),
+    stops=st.lists(st.text("ab\n", min_size=1, max_size=5), max_size=5),
 )
 @settings(max_examples=500)
 def test_text_is_cut_at_the_first_stop_however_it_comes_in_pieces(pieces, stops):
@@ -33,13 +33,34 @@ def test_text_is_cut_at_the_first_stop_however_it_comes_in_pieces(pieces, stops)
         text += piece
         shown += matcher.push(piece)
         assert final.startswith(shown)
-        if matcher.matched is None and stops:
+        assert not any(stop in shown for stop in stops)
+        if matcher.matched is None:
             held = text[len(shown) :]
             assert not held or any(stop.startswith(held) and stop != held for stop in stops)
-        elif matcher.matched is None:
-            assert shown == text
     shown += matcher.finish()
     assert (shown, matcher.matched) == (final, matched)
+
+
+@given(data=st.data())
+@settings(max_examples=100)
+def test_of_many_stops_as_of_one(data):
+    """Stops that begin, end and hold each other."""
+    stops = data.draw(st.lists(st.text("ab", min_size=1, max_size=12), min_size=20, max_size=60))
+    text = data.draw(st.text("abc", max_size=60))
+    matcher = StopStrings(stops)
+    shown = "".join(map(matcher.push, text)) + matcher.finish()
+    assert (shown, matcher.matched) == plain_stop(text, stops)
+
+
+def test_many_long_stops_cost_no_more_by_character_than_one():
+    """Looked for one after the other at every token these would take minutes."""
+    stops = ["ab" * 250 + str(number) for number in range(2000)]
+    matcher = StopStrings(stops)
+    text = ("ab" * 240 + "c") * 100
+    shown = "".join(map(matcher.push, text))
+    assert shown == text
+    assert matcher.push("ab" * 251) == "ab"
+    assert (matcher.push("1999"), matcher.matched) == ("", "ab" * 250 + "1")
 
 
 def test_what_may_begin_a_stop_string_is_held_back_and_shown_when_it_does_not():
