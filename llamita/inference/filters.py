@@ -19,7 +19,9 @@ from llamita.inference.backend import Logits
 
 Places = NDArray[np.intp]
 
-_FEW = (256, 4096)  # places that top_p and typical look at before they sort all
+_FEW = 256  # places that top_p and typical look at before they look at all
+_BUCKETS_PER_NAT = np.float32(128)
+_LAST_BUCKET = 4095
 
 
 def keep_top_k(logits: Logits, k: int) -> Places:
@@ -64,7 +66,7 @@ def keep_min_p(logits: Logits, min_p: float) -> Places:
 
 def highest_first(logits: Logits, count: int) -> Places:
     """The places of the `count` highest logits (or of all, if there are fewer), highest first."""
-    places = _highest(logits, count)
+    places = _highest(logits, count) if count else np.zeros(0, dtype=np.intp)
     return places[np.argsort(-logits[places], kind="stable")]
 
 
@@ -74,36 +76,58 @@ def _all(logits: Logits) -> Places:
 
 def _shifted(logits: Logits) -> Logits:
     """The logits with their highest at 0, which changes no probability."""
-    shifted: Logits = logits - logits.max()
+    best = logits.max()
+    shifted: Logits = logits - best if best else logits
     return shifted
 
 
 def _fewest(distances: Logits, weights: Logits, share: float) -> Places:
-    """The fewest places, nearest first, that hold `share` of all weight."""
+    """The fewest places, nearest first, that hold `share` of all weight, ascending."""
     target = share * float(weights.sum(dtype=np.float64))
-    for count in (*_FEW, len(distances)):
-        places = _highest(-distances, count)
-        # Distances are no less than 0, and the bits of such floats sort as they do. With the
-        # place in the lower half one sort gives the order, lower places first among equals.
-        keys = distances[places].view(np.uint32).astype(np.uint64) << np.uint64(32)
-        nearest = (np.sort(keys | places.astype(np.uint64)) & np.uint64(0xFFFFFFFF)).astype(np.intp)
-        reached = np.cumsum(weights[nearest], dtype=np.float64)
-        if reached[-1] >= target or count >= len(distances):
-            break
-    return np.sort(nearest[: 1 + np.searchsorted(reached, target)])
+    few = _highest(-distances, _FEW)
+    nearest, reached = _nearest_first(few, distances, weights)
+    if reached[-1] >= target or len(few) == len(distances):
+        nearest = nearest[: 1 + reached.searchsorted(target)]
+        nearest.sort()
+        return nearest
+    # Many are kept. They are dealt into buckets by their distance, and only the one in which the
+    # weight is reached is sorted.
+    buckets = np.minimum(distances * _BUCKETS_PER_NAT, _LAST_BUCKET).astype(np.int32)
+    filled = np.bincount(buckets, weights, minlength=_LAST_BUCKET + 1).cumsum()
+    crossing = min(int(filled.searchsorted(target)), _LAST_BUCKET)
+    kept = buckets < crossing
+    nearest, reached = _nearest_first(np.flatnonzero(buckets == crossing), distances, weights)
+    if crossing:
+        reached += filled[crossing - 1]
+    kept[nearest[: 1 + reached.searchsorted(target)]] = True
+    return np.flatnonzero(kept)
+
+
+def _nearest_first(
+    places: Places, distances: Logits, weights: Logits
+) -> tuple[Places, NDArray[np.float64]]:
+    """`places` by their distance, lower ones first among equals, and the weight up to each."""
+    # Distances are no less than 0, and the bits of such floats sort as they do. With the place in
+    # the lower half of a number, sorting numbers does it all.
+    keys = distances[places].view(np.uint32).astype(np.uint64)
+    keys <<= np.uint64(32)
+    keys |= places.astype(np.uint64)
+    keys.sort()
+    keys &= np.uint64(0xFFFFFFFF)
+    nearest = keys.astype(np.intp)
+    return nearest, weights[nearest].astype(np.float64).cumsum()
 
 
 def _highest(scores: Logits, count: int) -> Places:
     """The places of the `count` highest, ascending; of equals the lower places."""
-    if count <= 0:
-        return np.zeros(0, dtype=np.intp)
     if count >= len(scores):
         return _all(scores)
     places = _shortlist(scores, count)
     values = scores[places]
-    lowest = np.partition(values, len(values) - count)[len(values) - count]
-    kept = values >= lowest
-    places, values = places[kept], values[kept]
+    if len(places) > count:
+        lowest = _nth_highest(values, count)
+        kept = values >= lowest
+        places, values = places[kept], values[kept]
     too_many = len(places) - count
     if too_many:
         places = np.delete(places, np.flatnonzero(values == lowest)[-too_many:])
@@ -121,4 +145,10 @@ def _shortlist(scores: Logits, count: int) -> Places:
     if depth < 4:
         return _all(scores)
     maxima = scores[: depth * groups].reshape(depth, groups).max(axis=0)
-    return np.flatnonzero(scores >= np.partition(maxima, groups - count)[groups - count])
+    return np.flatnonzero(scores >= _nth_highest(maxima, count))
+
+
+def _nth_highest(scores: Logits, count: int) -> np.float32:
+    sorted_at = len(scores) - count
+    value: np.float32 = np.partition(scores, sorted_at)[sorted_at]
+    return value

@@ -55,12 +55,14 @@ __all__ = [
 ]
 
 Mask: TypeAlias = "NDArray[np.uint32]"
-"""A constraint's tokens as bits [ceil(V / 32)]: token t is bit t % 32, from the low end, of t // 32.
+"""A constraint's tokens as bits [ceil(V / 32)]:
+token t is bit t % 32, from the low end, of word t // 32.
 """
 
 NO_TOKEN = -1
 """What `choose` gives for a row that has no distribution: NaN, or every token is masked."""
 
+_BLOCK = 256  # tokens whose probabilities are added up at once before one is read off
 _TEMPERATURES = (1e-30, 1e30)  # float32 cannot divide by much less or more; the limits are reached
 
 
@@ -92,10 +94,15 @@ def _choose(
     row = _adjusted(logits[: history.vocab_size], params, history)
     ids: Places | None = None
     if mask is not None:
-        ids = _allowed_ids(mask, len(row))
-        if not len(ids):
-            return NO_TOKEN
-        row = row[ids]
+        bits = _allowed(mask, len(row))
+        # Whatever are fewer, those let through or those ruled out, are the cheaper ones to list.
+        if 2 * np.count_nonzero(bits) > len(bits):
+            row = mask_out(row, np.flatnonzero(~bits))
+        else:
+            ids = np.flatnonzero(bits)
+            row = row[ids]
+    if not len(row):
+        return NO_TOKEN
     best = int(row.argmax())
     if not np.isfinite(row[best]):
         return NO_TOKEN
@@ -154,8 +161,8 @@ def apply_temperature(logits: Logits, temperature: float) -> Logits:
     """
     smallest, largest = _TEMPERATURES
     with np.errstate(over="ignore", under="ignore"):
-        shifted = logits - logits.max()
-        scaled: Logits = shifted / np.float32(min(max(temperature, smallest), largest))
+        scaled: Logits = logits - logits.max()
+        scaled /= np.float32(min(max(temperature, smallest), largest))
     return scaled
 
 
@@ -165,17 +172,35 @@ def sample(logits: Logits, uniform: float) -> int:
     logits [N], at least one of them finite; uniform of [0, 1). What has probability 0 is never
     given.
     """
-    cumulated = np.cumsum(np.exp(logits - logits.max()), dtype=np.float64)
-    # The first place where the sum passes the target is one where it grows, so its probability
-    # is above 0. Rounding may bring the target up to the total: then the last place that grew.
-    passed = cumulated.searchsorted(uniform * cumulated[-1], side="right")
-    return int(min(passed, cumulated.searchsorted(cumulated[-1])))
+    weights = np.exp(logits - logits.max())
+    if len(weights) <= 4 * _BLOCK:
+        return _passing(weights.astype(np.float64).cumsum(), uniform)
+    # Adding up one by one is slow: first the block of places, then the place.
+    whole = len(weights) // _BLOCK * _BLOCK
+    sums = weights[:whole].reshape(-1, _BLOCK).sum(axis=1, dtype=np.float64)
+    filled = np.append(sums, weights[whole:].sum(dtype=np.float64)).cumsum()
+    block = _passing(filled, uniform)
+    before = filled[block - 1] if block else 0.0
+    share = (uniform * filled[-1] - before) / (filled[block] - before)
+    first = block * _BLOCK
+    return first + _passing(weights[first : first + _BLOCK].astype(np.float64).cumsum(), share)
 
 
-def _allowed_ids(mask: Mask, vocab_size: int) -> Places:
-    """The tokens of a constraint's mask, ascending; a mask may be short of the vocabulary."""
+def _passing(cumulated: NDArray[np.float64], share: float) -> int:
+    """The first place where more than `share` of the total is reached.
+
+    It is one where the sum grows, so no place of weight 0. Rounding may bring the share up to the
+    total: then the last place that grew.
+    """
+    total = cumulated[-1]
+    passed = cumulated.searchsorted(share * total, side="right")
+    return int(min(passed, cumulated.searchsorted(total)))
+
+
+def _allowed(mask: Mask, vocab_size: int) -> NDArray[np.bool_]:
+    """A constraint's mask as bools [V]; it may be short of the vocabulary."""
     octets = mask.astype("<u4", copy=False).view(np.uint8)
-    return np.flatnonzero(np.unpackbits(octets, bitorder="little", count=vocab_size))
+    return np.unpackbits(octets, bitorder="little", count=vocab_size).view(np.bool_)
 
 
 def no_token_error(
