@@ -62,12 +62,13 @@ class Backend(Protocol):
     def weights_version(self) -> Hashable:
         """Another value once weights were changed or replaced: what slots hold is then stale."""
 
-    @property
-    def bytes_per_token(self) -> float:
-        """Cache memory of one slot by position of capacity, in bytes, for budgeting."""
+    def slot_bytes(self, capacity: int) -> int:
+        """Memory that a slot with room for `capacity` positions takes, in bytes; above 0."""
 
-    def reserve(self, slots: int, capacity: int) -> None:
-        """Grow the cache to at least these; what the slots hold stays."""
+    def resize(self, slots: int, capacity: int) -> None:
+        """Give the cache this size. What the slots that stay hold stays too, unless `capacity`
+        shrinks.
+        """
 
     def prefill(self, segments: Sequence[Segment]) -> Logits:
         """Read several segments, of different slots, in one pass.

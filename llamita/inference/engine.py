@@ -32,6 +32,7 @@ from llamita.tokenizer.base import Tokenizer
 
 _MAX_SLOTS = 64  # rows decoded together; more wait their turn
 _CACHE_BYTES = 2 << 30
+_LEAST_SLOTS = 4  # a second conversation should not cost the first its cache
 _LEAST_CAPACITY = 256
 _WORTH_WAITING = 32  # tokens that a neighbour is about to read, and that can then be copied
 
@@ -165,21 +166,39 @@ class Engine:
         if self.backend.weights_version != self._weights_version:
             self._weights_version = self.backend.weights_version
             self._slots.forget()
+        longest = max(row.capacity for row in self._waiting.values())
+        if len(self._waiting) > self._slots.free or longest > self.backend.capacity:
+            self._fit_cache(self._rounded(longest))
         for request_id, row in list(self._waiting.items()):
-            capacity = max(self.backend.capacity, self._rounded(row.capacity))
-            if capacity > self.backend.capacity:
-                self.backend.reserve(self.backend.slots, capacity)
-            if not self._slots.free:
-                row_bytes = max(1.0, self.backend.bytes_per_token * capacity)
-                most = min(self._max_slots, max(1, int(self._cache_bytes / row_bytes)))
-                wanted = min(most, len(self._rows) + len(self._waiting))
-                if wanted > self.backend.slots:
-                    self.backend.reserve(wanted, capacity)
-                    self._slots.grow()
-            if not self._slots.free:
+            if not self._slots.free or row.capacity > self.backend.capacity:
                 return
             row.slot = self._slots.take()
             self._rows[request_id] = self._waiting.pop(request_id)
+
+    def _fit_cache(self, needed: int) -> None:
+        """Give the cache the size that the rows under way and waiting want and the budget allows.
+
+        needed: the capacity that the longest waiting row asks for. Rows under way keep their slots.
+        Slots are given up for a longer row, and room for shorter ones, only where the budget has
+        no other way.
+        """
+        wanted = len(self._rows) + len(self._waiting)
+        capacity = max(self.backend.capacity, needed)
+        most = self._most_slots(capacity)
+        if not self._rows and most < wanted:
+            capacity, most = needed, self._most_slots(needed)
+        slots = min(most, max(wanted, self.backend.slots, _LEAST_SLOTS))
+        if any(row.slot >= slots for row in self._rows.values()):
+            return
+        if (slots, capacity) != (self.backend.slots, self.backend.capacity):
+            if capacity < self.backend.capacity:
+                self._slots.forget()
+            self.backend.resize(slots, capacity)
+            self._slots.follow()
+
+    def _most_slots(self, capacity: int) -> int:
+        fitting = self._cache_bytes // self.backend.slot_bytes(capacity)
+        return min(self._max_slots, max(1, fitting))
 
     def _rounded(self, capacity: int) -> int:
         """A power of two, so that a growing chat seldom moves the cache; the context at most."""

@@ -24,15 +24,17 @@ class Slots:
         self._is_free: list[bool] = []
         self._used: list[int] = []
         self._reach: list[int] = []
-        self.grow()
+        self.follow()
 
-    def grow(self) -> None:
-        """Take note of slots that the backend added."""
-        added = self._backend.slots - len(self.held)
-        self.held += [[] for _ in range(added)]
-        self._is_free += [True] * added
-        self._used += [0] * added
-        self._reach += [0] * added
+    def follow(self) -> None:
+        """Have as many slots as the backend has now; those given up must be free."""
+        slots = self._backend.slots
+        del self.held[slots:], self._is_free[slots:], self._used[slots:], self._reach[slots:]
+        for _ in range(slots - len(self.held)):
+            self.held.append([])
+            self._is_free.append(True)
+            self._used.append(0)
+            self._reach.append(0)
 
     @property
     def free(self) -> int:

@@ -13,8 +13,8 @@ from llamita.inference.modes import Evaluating
 from llamita.inference.stopping import context_length
 from llamita.model.attention import AttentionPlan
 from llamita.model.cached_attention import DecodePlan, PrefillPlan, Stretch
-from llamita.model.placement import parse_dtype
 from llamita.model.kv_cache import KVCache
+from llamita.model.placement import parse_dtype
 from llamita.model.transformer import Transformer
 
 
@@ -66,17 +66,15 @@ class TorchBackend:
             for weight in self._model.parameters()
         )
 
-    @property
-    def bytes_per_token(self) -> float:
-        """Cache memory of one slot by position of capacity."""
-        capacity = self.capacity or context_length(self.config)
-        return self._cache.bytes_per_slot(capacity) / capacity
+    def slot_bytes(self, capacity: int) -> int:
+        """Memory that a slot with room for `capacity` positions takes."""
+        return self._cache.slot_bytes(capacity)
 
     @torch.inference_mode()
-    def reserve(self, slots: int, capacity: int) -> None:
-        """Grow the cache to at least these; what the slots hold stays."""
+    def resize(self, slots: int, capacity: int) -> None:
+        """Give the cache this size; what the slots that stay hold stays unless capacity shrinks."""
         self._follow_model()
-        self._cache.reserve(slots, capacity)
+        self._cache.resize(slots, capacity)
 
     @torch.inference_mode()
     def prefill(self, segments: Sequence[Segment]) -> Logits:
@@ -144,4 +142,4 @@ class TorchBackend:
             self._cache.device,
         ):
             old, self._cache = self._cache, self._empty_cache()
-            self._cache.reserve(old.slots, old.capacity)
+            self._cache.resize(old.slots, old.capacity)

@@ -58,17 +58,19 @@ class KVCache:
         """The most tokens of one row that can be read in one pass; None means any number."""
         return self._ring and _LONGEST_SEGMENT
 
-    def bytes_per_slot(self, capacity: int) -> int:
+    def slot_bytes(self, capacity: int) -> int:
         """Memory of one slot with room for `capacity` positions."""
         places = capacity if self._ring is None else min(capacity, self._ring)
         return 2 * self._layers * self._heads * self._head_dim * places * self.dtype.itemsize
 
-    def reserve(self, slots: int, capacity: int) -> None:
-        """Grow to at least these; what the slots hold stays."""
-        slots, capacity = max(slots, self.slots), max(capacity, self.capacity)
+    def resize(self, slots: int, capacity: int) -> None:
+        """Take this size. What the slots that stay hold stays, unless `capacity` shrinks."""
+        if capacity < self.capacity:
+            self._filled = [0] * self.slots
+        del self._filled[slots:]
         size = capacity if self._ring is None else min(capacity, self._ring)
         old = (self.keys, self.values)
-        if (slots, size) != (self.slots, self.size):
+        if (slots, size) != (self.keys.shape[1], self.size):
             self.keys, self.values = self._zeros(slots, size), self._zeros(slots, size)
             # Only what is held is copied: places nobody wrote shall go on costing no memory. A ring
             # that has rolled has its final size, so places stay what they are.

@@ -32,7 +32,6 @@ class HashBackend:
         self.rows: list[dict[int, int]] = []
         self.capacity = 0
         self.weights_version = 0
-        self.bytes_per_token = 1.0
         self.passes: list[tuple[str, list[tuple[int, int, int]]]] = []
         self.copies: list[tuple[int, int, int]] = []
 
@@ -40,8 +39,14 @@ class HashBackend:
     def slots(self):
         return len(self.rows)
 
-    def reserve(self, slots, capacity):
-        self.capacity = max(capacity, self.capacity)
+    def slot_bytes(self, capacity):
+        return capacity
+
+    def resize(self, slots, capacity):
+        if capacity < self.capacity:
+            self.rows.clear()
+        self.capacity = capacity
+        del self.rows[slots:]
         self.rows += [{} for _ in range(slots - len(self.rows))]
 
     def prefill(self, segments):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -284,13 +286,52 @@ def test_sliding_needs_an_end():
 
 
 def test_the_cache_stays_within_its_budget_and_one_row_always_fits():
-    backend = HashBackend(context=64)
-    engine = Engine(backend, cache_bytes=130)
-    run(engine, [request([i], i, max_tokens=60) for i in range(5)])
-    assert backend.slots == 2
-    small = HashBackend(context=64)
-    run(Engine(small, cache_bytes=1), [request([i], i, max_tokens=60) for i in range(3)])
-    assert small.slots == 1
+    sizes = []
+    for budget in (2000, 700, 1):
+        backend = HashBackend(context=512)
+        engine = Engine(backend, cache_bytes=budget)
+        run(engine, [request([i], i, max_tokens=200) for i in range(5)])
+        sizes.append((backend.slots, backend.capacity))
+    assert sizes == [(5, 256), (2, 256), (1, 256)]
+
+
+def test_slots_are_given_up_for_a_long_row_and_come_back_for_short_ones():
+    backend = HashBackend(context=2048)
+    engine = Engine(backend, cache_bytes=2048)
+    short = [request([i], i, max_tokens=20) for i in range(8)]
+    long = request([5, 6], 8, max_tokens=2000)
+    expected = HashBackend(context=2048).greedy([5, 6], 2000)
+    tokens, _ = run(engine, [*short, long])
+    assert (backend.slots, backend.capacity) == (1, 2048)
+    assert tokens[8] == expected
+    again, _ = run(engine, short)
+    assert (backend.slots, backend.capacity) == (8, 256)
+    assert again == {row: tokens[row] for row in range(8)}
+
+
+def test_a_long_conversation_keeps_its_place_beside_a_short_request():
+    backend = HashBackend(context=2048)
+    engine = Engine(backend)
+    talk = [i % 9 for i in range(700)]
+    run(engine, [request(talk, max_tokens=2)])
+    run(engine, [request([1, 1], max_tokens=2)])
+    backend.passes.clear()
+    run(engine, [request([*talk, 4], max_tokens=1)])
+    assert backend.passes[0][1][0][1] >= 700
+
+
+def test_the_engine_needs_no_torch():
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from tests.inference.test_engine import *\n"
+        "print(run(Engine(HashBackend()), [request([1, 2], max_tokens=3, temperature=1.0, seed=1,"
+        " top_k=5, repetition_penalty=1.2, speculative=4, logprobs=2, stop=['x'])])[0])"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.startswith("{0: [")
 
 
 def test_log_probabilities_come_with_each_token():

@@ -32,7 +32,7 @@ def full(model: Transformer, row: int, end: int) -> np.ndarray:
 
 def ready(model: Transformer, slots: int = 4, **settings: object) -> TorchBackend:
     backend = TorchBackend(model, **settings)
-    backend.reserve(slots, 48)
+    backend.resize(slots, 48)
     return backend
 
 
@@ -40,7 +40,7 @@ def test_it_is_a_backend(model: Transformer) -> None:
     backend: Backend = ready(model)
     assert (backend.slots, backend.capacity) == (4, 48)
     assert backend.max_segment >= 48
-    assert backend.bytes_per_token == 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, width
+    assert backend.slot_bytes(1) == 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, width
 
 
 def test_prefill_gives_the_logits_asked_for_in_the_order_of_the_segments(model) -> None:
@@ -101,9 +101,9 @@ def test_the_length_a_row_will_have_turns_the_keys_of_dynamic_scaling(new_model:
 def test_a_sliding_window_has_a_cache_of_constant_size(new_model: NewModel) -> None:
     model = new_model(sliding_window=16, max_position_embeddings=100_000)
     backend = TorchBackend(model)
-    backend.reserve(1, 100_000)
+    backend.resize(1, 100_000)
     assert backend.max_segment < 1000
-    assert backend.bytes_per_token * backend.capacity < 300_000
+    assert backend.slot_bytes(100_000) < 300_000
 
 
 def test_the_model_keeps_its_mode_also_when_reading_fails(new_model: NewModel) -> None:
@@ -147,13 +147,13 @@ def test_a_model_may_be_cast_between_calls(new_model: NewModel) -> None:
     assert backend.weights_version != version
     assert (backend.slots, backend.capacity) == (4, 48)
     got = backend.prefill([segment(0, 0, 0, 20)])
-    assert backend.bytes_per_token == 2 * 2 * 2 * 8 * 2
+    assert backend.slot_bytes(1) == 2 * 2 * 2 * 8 * 2
     np.testing.assert_allclose(got, full(model, 0, 20)[19:], atol=0.05)
 
 
 def test_a_cache_in_bfloat16_takes_half_the_memory_and_stays_close(model) -> None:
     backend = ready(model, kv_cache_dtype="bfloat16")
-    assert backend.bytes_per_token == ready(model).bytes_per_token / 2
+    assert backend.slot_bytes(48) == ready(model).slot_bytes(48) / 2
     backend.prefill([segment(0, 0, 0, 30, 0)])
     got = backend.decode([0], [int(IDS[0, 30])], [30])
     np.testing.assert_allclose(got[0], full(model, 0, 31)[-1], atol=0.1)

@@ -52,7 +52,7 @@ class Reader:
     def __init__(self, model: Transformer, slots: int, capacity: int, **cache: Any) -> None:
         self.model = model
         self.cache = KVCache(model.config, **cache)
-        self.cache.reserve(slots, capacity)
+        self.cache.resize(slots, capacity)
 
     @torch.no_grad()
     def prefill(self, *parts: tuple[int, int, Tensor], whole: int = 0) -> list[Tensor]:
@@ -223,13 +223,16 @@ def test_a_cache_grows_and_keeps_what_it_holds(make_model, ids, kind: str) -> No
     model = make_model(**KINDS[kind])
     reader = Reader(model, 1, 20)
     reader.prefill((0, 0, ids[0, :20]))
-    reader.cache.reserve(3, 40)
+    reader.cache.resize(3, 40)
     assert (reader.cache.slots, reader.cache.capacity) == (3, 40)
     reader.prefill((2, 0, ids[2, :30]))
     got = reader.prefill((0, 20, ids[0, 20:]))[0]
     assert gap(got, full(model, ids[0])[20:]) <= TOLERANCE
-    reader.cache.reserve(1, 1)
-    assert (reader.cache.slots, reader.cache.capacity) == (3, 40)
+    reader.cache.resize(1, 40)
+    assert (reader.cache.slots, reader.cache.capacity) == (1, 40)
+    assert gap(reader.prefill((0, 30, ids[0, 30:]))[0], full(model, ids[0])[30:]) <= TOLERANCE
+    reader.cache.resize(2, 10)
+    assert reader.cache.keys.shape[1:4:2] == (2, min(10, reader.cache.size))
 
 
 def test_a_position_past_the_capacity_is_an_error_that_names_it(make_model, ids) -> None:
@@ -303,8 +306,8 @@ def test_room_for_a_long_context_costs_nothing_until_it_is_used(make_model) -> N
     resource = pytest.importorskip("resource")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     reader = Reader(make_model(), 8, 2_000_000)
-    reader.cache.reserve(9, 2_000_000)
-    reserved = reader.cache.bytes_per_slot(2_000_000) * 9
+    reader.cache.resize(9, 2_000_000)
+    reserved = reader.cache.slot_bytes(2_000_000) * 9
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     assert reserved > 4e9
     assert grown < reserved / 20
