@@ -28,6 +28,7 @@ COMMANDS = {
     "inspect": "what is in this checkpoint, data folder or run",
     "convert": "any checkpoint to any other format, with proof that it is the same model",
     "verify": "are two checkpoints the same model?",
+    "bench": "how fast it reads and writes here, and how near that is to the limit",
 }
 
 EXIT_BAD_INPUT = 2
