@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from llamita.model.rope import RotaryEmbedding, rotate
 from llamita.model.kv_cache import KVCache
+from llamita.model.rope import RotaryEmbedding, rotate
 
 Tables = tuple[Tensor, Tensor]
 
