@@ -18,7 +18,11 @@ _BIAS = "from token ids to numbers from -100 to 100"
 
 def wrong_value(name: str, value: Any, allowed: str) -> GenerationError:
     """The error of a setting that has the wrong value."""
-    return GenerationError(f"{name} is {value!r}.", hint=f"{name} must be {allowed}.")
+    try:
+        shown = repr(value)
+    except ValueError:  # Python refuses to write out whole numbers of thousands of digits
+        shown = "a number of thousands of digits"
+    return GenerationError(f"{name} is {shown}.", hint=f"{name} must be {allowed}.")
 
 
 def integer(name: str, value: Any, allowed: str, lowest: int, highest: int | None = None) -> int:
@@ -118,7 +122,7 @@ def logit_bias(name: str, value: Any) -> tuple[tuple[int, float], ...]:
 
 def _bias_id(name: str, key: Any) -> int:
     """JSON has only strings for keys, so "42" is 42."""
-    if isinstance(key, str) and key.isascii() and key.isdigit():
+    if isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 19:
         return int(key)
     if not isinstance(key, Integral) or isinstance(key, bool) or int(key) < 0:
         raise GenerationError(

@@ -14,6 +14,7 @@ row's tokens depend on its own logits, settings and seed alone.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ NO_TOKEN = -1
 """What `choose` gives for a row that has no distribution: NaN, or every token is masked."""
 
 _BLOCK = 256  # tokens whose probabilities are added up at once before one is read off
-_TEMPERATURES = (1e-30, 1e30)  # float32 cannot divide by much less or more; the limits are reached
+_TEMPERATURES = (1e-30, 1e30)  # float32 cannot divide by much less or more: the limits are reached
 
 
 def choose(
@@ -82,10 +83,11 @@ def choose(
     Gives NO_TOKEN for a row that has no distribution; `no_token_error` says why.
     """
     masks = [None] * len(histories) if allowed is None else allowed
-    return [
-        _choose(row, params, history, uniform, mask)
-        for row, history, uniform, mask in zip(logits, histories, uniforms, masks, strict=True)
-    ]
+    with np.errstate(over="ignore"):  # to minus infinity: a probability of 0, as it should be
+        return [
+            _choose(row, params, history, uniform, mask)
+            for row, history, uniform, mask in zip(logits, histories, uniforms, masks, strict=True)
+        ]
 
 
 def _choose(
@@ -160,7 +162,7 @@ def apply_temperature(logits: Logits, temperature: float) -> Logits:
     The shift changes no probability, and keeps tiny temperatures from overflowing.
     """
     smallest, largest = _TEMPERATURES
-    with np.errstate(over="ignore", under="ignore"):
+    with np.errstate(over="ignore"):
         scaled: Logits = logits - logits.max()
         scaled /= np.float32(min(max(temperature, smallest), largest))
     return scaled
@@ -207,20 +209,18 @@ def no_token_error(
     logits: Logits, params: SamplingParams, history: History, mask: Mask | None = None
 ) -> GenerationError:
     """Why `choose` gave NO_TOKEN for the row with these logits [V]."""
-    row = logits[: history.vocab_size]
-    if not np.isfinite(row.max()):
+    names = ("banned_token_ids", "no_repeat_ngram_size")
+    masks = [name for name in names if getattr(params, name)]
+    if mask is not None:
+        masks.append(params.constraint[0] if params.constraint else "the constraint")
+    if not masks or not np.isfinite(logits[: history.vocab_size].max()):
         return GenerationError(
             "the model's logits are not numbers (NaN): its weights or their precision are bad.",
             hint="Try dtype float32, or another checkpoint of the run.",
         )
-    settings = [
-        name for name in ("banned_token_ids", "no_repeat_ngram_size") if getattr(params, name)
-    ]
-    if mask is not None:
-        settings.append(params.constraint[0] if params.constraint else "the constraint")
     return GenerationError(
-        f"no token may follow: {' and '.join(settings)} together rule out all of them.",
-        hint="Loosen one of them.",
+        f"no token may follow: {' and '.join(masks)} rule out all of them.",
+        hint="Take one of these settings back, or loosen it.",
     )
 
 
@@ -263,8 +263,9 @@ def log_probabilities(logits: Logits, token_id: int, top: int) -> TokenLogprob:
 
     logits: [V] without the padding of the vocabulary.
     """
-    shifted = (logits - logits.max()).astype(np.float64)
-    logprobs = shifted - np.log(np.exp(shifted).sum())
+    best = logits.max()
+    with np.errstate(over="ignore"):
+        total = float(best) + math.log(np.exp(logits - best).sum(dtype=np.float64))
     likeliest = highest_first(logits, top)
-    pairs = zip(likeliest.tolist(), logprobs[likeliest].tolist(), strict=True)
-    return TokenLogprob(token_id, float(logprobs[token_id]), tuple(pairs))
+    pairs = [(int(token), float(logits[token]) - total) for token in likeliest]
+    return TokenLogprob(token_id, float(logits[token_id]) - total, tuple(pairs))
