@@ -188,9 +188,9 @@ def test_too_many_rows_for_the_memory_are_told(
 
     monkeypatch.setattr(speed, "measure_speed", measure)
     if granted:
-        monkeypatch.setattr(machine, "physical_memory", lambda: 1 << 19)
+        # 17 rows of 64 positions, in each of two layers a key and a value of 16 numbers.
+        monkeypatch.setattr(machine, "physical_memory", lambda: 17 * 64 * 2 * 2 * 16 * 4 - 1)
         monkeypatch.setattr(speed, "measure_speed", lambda *_, **__: pytest.fail("was begun"))
-    # 16 rows of 64 positions, in two layers a key and a value of 16 numbers each: 524,288 bytes.
     assert run(["bench", model, "--batch-sizes", "17"]) == 2
     assert "not memory enough for 17 texts of 64 tokens" in capsys.readouterr().err
 
