@@ -1,0 +1,161 @@
+"""The four ways to say what a text may be, written as grammars of llguidance.
+
+JSON is written on one line, with at most one space after each comma and colon, and at most one in
+front: small models like to fill a page with white space, and this way a text comes to its end. A
+regular expression, in the syntax of Rust's `regex` crate, has to match the whole text.
+
+Where a vocabulary cannot write every character, what it cannot write is left out: of a regular
+expression exactly; of the others whatever they require must be within its alphabet.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from llamita.errors import GenerationError
+from llamita.inference.constraint_schemas import check_schema, json_escapes, required_texts
+from llamita.inference.constraint_tokens import Alphabet
+
+LONGEST = 1_000_000
+"""Characters of a schema, a grammar, a regular expression or all choices together."""
+
+# Without this, llguidance would have a forced text written in one spelling alone. The last one in
+# a grammar counts.
+_ANY_SPELLING = '\n%llguidance {"no_forcing": true}\n'
+_VERBOSE_FLAG = re.compile(r"\(\?[a-zA-Z]*x")
+_LARK = re.compile(
+    r"//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/"
+    r'|"(?P<literal>(?:\\.|[^"\\\n])*)"'
+    r"|(?P<token><[^<>\s]+>)|\b(?P<option>stop|temperature)\s*="
+)
+
+
+def write_grammar(kind: str, text: str, alphabet: Alphabet, *, after_space: bool) -> str:
+    """llguidance's JSON of a grammar. `kind` is the setting's name; choices come as a JSON list.
+
+    after_space: the text begins with a space that is not shown, so one more stands in front.
+
+    Raises:
+        GenerationError: a schema, or one that is too large; or it cannot be written.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise GenerationError(
+            f"{kind} is no valid Unicode: a lone surrogate U+{ord(text[error.start]):04X} at "
+            f"character {error.start}."
+        ) from None
+    if len(text) > LONGEST:
+        raise GenerationError(
+            f"{kind} has {len(text):,} characters; at most {LONGEST:,} are read.",
+            hint="Make it smaller.",
+        )
+    if kind == "schema":
+        return _of_schema(text, alphabet)
+    if kind == "grammar":
+        return _of_lark(text, alphabet, after_space)
+    body = _of_regex(text, alphabet) if kind == "regex" else _of_choices(text, alphabet)
+    lead = '" " ' if after_space else ""
+    return _grammars(f"start: TEXT\nTEXT: {lead}({body})")
+
+
+def _of_schema(text: str, alphabet: Alphabet) -> str:
+    schema = json.loads(text)
+    check_schema(schema)
+    if not alphabet.is_complete:
+        _check("schema", required_texts(schema), alphabet)
+    options = {
+        "item_separator": ", ?",
+        "key_separator": ": ?",
+        "whitespace_flexible": False,
+        "json_allowed_escapes": json_escapes(alphabet),
+    }
+    # A space in front does no harm to JSON, whether it is shown or not.
+    return _grammars('start: " "? @json', json={"json_schema": {**schema, "x-guidance": options}})
+
+
+def _of_lark(text: str, alphabet: Alphabet, after_space: bool) -> str:
+    for part in _LARK.finditer(text):
+        if part["token"]:
+            raise GenerationError(
+                f"the grammar names the token {part['token']}: only text can be constrained.",
+                hint='A text is written in quotes, "like this".',
+            )
+        if part["option"]:
+            raise GenerationError(
+                f"the grammar sets {part['option']} of a rule, which is not supported.",
+                hint="A rule can have suffix, lazy and max_tokens; temperature is a setting.",
+            )
+    if not alphabet.is_complete:
+        _check("grammar", _lark_literals(text), alphabet)
+    if after_space:
+        return _grammars('start: " " @text', text={"lark_grammar": text + _ANY_SPELLING})
+    return _grammars(text)
+
+
+def _of_regex(regex: str, alphabet: Alphabet) -> str:
+    if _VERBOSE_FLAG.search(regex):
+        raise GenerationError(
+            f"regex is {regex!r}, and the flag x is not supported.",
+            hint="Write it without white space and comments.",
+        )
+    body = _terminal(regex)
+    return body if alphabet.is_complete else f"{body} & /{alphabet.character_class()}*/"
+
+
+def _of_choices(text: str, alphabet: Alphabet) -> str:
+    choices: list[str] = json.loads(text)
+    _check("choices", choices, alphabet)
+    return f"/{'|'.join(map(_escaped, choices))}/"
+
+
+def _terminal(regex: str) -> str:
+    """A regular expression between slashes, on one line."""
+    return "/" + re.sub(r"\\.|/|\n", _slash_escape, regex, flags=re.DOTALL) + "/"
+
+
+def _slash_escape(match: re.Match[str]) -> str:
+    part = match[0]
+    if part in ("/", "\\/"):
+        return r"\x2F"
+    return r"\n" if part in ("\n", "\\\n") else part
+
+
+def _escaped(text: str) -> str:
+    """A regular expression for exactly `text`: letters and digits as they are, else by number."""
+    return "".join(c if c.isascii() and c.isalnum() else rf"\x{{{ord(c):X}}}" for c in text)
+
+
+def _lark_literals(text: str) -> Iterator[str]:
+    for part in _LARK.finditer(text):
+        if part["literal"]:
+            try:
+                yield json.loads(f'"{part["literal"]}"')
+            except ValueError:  # no JSON string: llguidance says what it thinks of it
+                yield part["literal"]
+
+
+def _check(kind: str, texts: Iterator[str] | list[str], alphabet: Alphabet) -> None:
+    for text in texts:
+        character = alphabet.missing(text)
+        if character is not None:
+            raise cannot_write(kind, character, text)
+
+
+def cannot_write(kind: str, character: str, text: str | None = None) -> GenerationError:
+    """The error that a vocabulary lacks a character."""
+    where = "" if text is None or text == character else f" of {text!r}"
+    return GenerationError(
+        f"the vocabulary cannot write {character!r} (U+{ord(character):04X}){where}, which {kind} "
+        "may need.",
+        hint="Ask for what the model's tokens can write, or use a model whose tokenizer falls back "
+        "to bytes.",
+    )
+
+
+def _grammars(lark: str, **named: dict[str, object]) -> str:
+    grammars: list[dict[str, object]] = [{"lark_grammar": lark + _ANY_SPELLING}]
+    grammars += [{"name": name, **grammar} for name, grammar in named.items()]
+    return json.dumps({"grammars": grammars}, ensure_ascii=False)
