@@ -24,6 +24,8 @@ def load(
     override: Mapping[str, Any] | Iterable[str] | None = None,
     preset: str | None = None,
     tokenizer: str | PathLike[str] | None = None,
+    kv_cache_dtype: str | torch.dtype | None = None,
+    compile: bool = False,
 ) -> LM:
     """Load a model with its tokenizer, ready to use.
 
@@ -38,6 +40,10 @@ def load(
             "key=value" strings.
         preset: the shape of a Hermes state dict that says none, as "1b".
         tokenizer: the tokenizer's file or directory, where it does not lie with the model.
+        kv_cache_dtype: of what is kept of the text read, "float32" or "bfloat16"; left out, that
+            of the weights.
+        compile: generate through `torch.compile`: faster, after up to minutes of compiling, which
+            are kept on disk.
 
     Raises:
         LlamitaError: there is no model, it is damaged, or an argument cannot be.
@@ -48,7 +54,7 @@ def load(
     from llamita.formats.checkpoint import build_model
     from llamita.formats.config_read import parse_overrides
     from llamita.formats.detect import load_checkpoint
-    from llamita.inference.lm import LM
+    from llamita.inference.lm import LM, read_cache_dtype
     from llamita.model.placement import choose_device, parse_dtype
     from llamita.tokenizer.load import checkpoint_tokenizer
 
@@ -56,6 +62,7 @@ def load(
         raise ConfigError(f"there is no backend {backend!r}; known are 'auto' and 'torch'.")
     chosen_device = choose_device(device)
     chosen_dtype = parse_dtype(dtype, default="float32" if chosen_device.type == "cpu" else None)
+    cache_dtype = read_cache_dtype(kv_cache_dtype)
     if override is not None and not isinstance(override, Mapping):
         override = parse_overrides([override] if isinstance(override, str) else override)
     checkpoint = load_checkpoint(
@@ -66,7 +73,13 @@ def load(
     )
     own_tokenizer = checkpoint_tokenizer(checkpoint)
     model = build_model(checkpoint, chosen_device, chosen_dtype)
-    return LM(model, own_tokenizer, checkpoint.generation)
+    return LM(
+        model,
+        own_tokenizer,
+        checkpoint.generation,
+        kv_cache_dtype=cache_dtype,
+        compile=compile,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from llamita.cli import sampling_options as sampling
 from llamita.cli.options import (
+    CompileOption,
     DeviceOption,
     DtypeOption,
     JsonOption,
+    KVCacheDtypeOption,
     ModelArgument,
     OverrideOption,
     PresetOption,
     TokenizerOption,
 )
 from llamita.cli.progress import for_terminal, say
-from llamita.inference.params import DEFAULT_MAX_TOKENS, SamplingParams
+from llamita.errors import GenerationError
+from llamita.inference.params import SamplingParams
 
 if TYPE_CHECKING:
     from llamita.inference.lm import LM, Generation
@@ -31,49 +35,69 @@ def command(
             metavar="PROMPT", help="The text to continue; '-' reads it from stdin, as it is."
         ),
     ],
-    max_tokens: Annotated[
-        int, typer.Option(help="At most so many new tokens.")
-    ] = DEFAULT_MAX_TOKENS,
-    temperature: Annotated[
-        float, typer.Option(help="0: always the likeliest token; 1: the model as it is.")
-    ] = SamplingParams.temperature,
-    top_k: Annotated[
-        int, typer.Option(help="Only the K likeliest tokens; 0 is off.")
-    ] = SamplingParams.top_k,
-    top_p: Annotated[
-        float, typer.Option(help="Only the likeliest tokens that reach probability P; 1 is off.")
-    ] = SamplingParams.top_p,
-    min_p: Annotated[
-        float, typer.Option(help="Only tokens of at least P times the best's probability; 0: off.")
-    ] = SamplingParams.min_p,
-    repetition_penalty: Annotated[
-        float, typer.Option(help="Above 1, tokens seen before get less likely.")
-    ] = SamplingParams.repetition_penalty,
-    seed: Annotated[
-        int | None, typer.Option(help="The same seed gives the same text.")
-    ] = SamplingParams.seed,
-    stop: Annotated[
-        list[str] | None, typer.Option(help="End before this string; may be given several times.")
-    ] = None,
+    sampler: sampling.SamplerOption = None,
+    max_tokens: sampling.MaxTokensOption = None,
+    temperature: sampling.TemperatureOption = None,
+    top_k: sampling.TopKOption = None,
+    typical_p: sampling.TypicalPOption = None,
+    top_p: sampling.TopPOption = None,
+    min_p: sampling.MinPOption = None,
+    repetition_penalty: sampling.RepetitionPenaltyOption = None,
+    frequency_penalty: sampling.FrequencyPenaltyOption = None,
+    presence_penalty: sampling.PresencePenaltyOption = None,
+    logit_bias: sampling.LogitBiasOption = None,
+    no_repeat_ngram_size: sampling.NoRepeatNgramOption = None,
+    ban: sampling.BanOption = None,
+    seed: sampling.SeedOption = None,
+    stop: sampling.StopOption = None,
+    stop_token_id: sampling.StopTokenOption = None,
+    schema: sampling.SchemaOption = None,
+    regex: sampling.RegexOption = None,
+    grammar: sampling.GrammarOption = None,
+    choice: sampling.ChoiceOption = None,
+    speculative: sampling.SpeculativeOption = None,
+    overflow: sampling.OverflowOption = None,
+    logprobs: sampling.LogprobsOption = None,
     json: JsonOption = False,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
+    kv_cache_dtype: KVCacheDtypeOption = None,
+    compile: CompileOption = False,
     override: OverrideOption = None,
     preset: PresetOption = None,
     tokenizer: TokenizerOption = None,
 ) -> None:
     """Continue PROMPT and print the new text as it comes."""
-    settings = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "seed": seed,
-        "stop": stop or [],
-    }
-    SamplingParams.from_settings(settings)  # a wrong value is told before the model is loaded
+    settings = sampling.read_settings(
+        sampler=sampler,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        typical_p=typical_p,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        logit_bias=logit_bias,
+        no_repeat_ngram_size=no_repeat_ngram_size,
+        ban=ban,
+        seed=seed,
+        stop=stop,
+        stop_token_id=stop_token_id,
+        schema=schema,
+        regex=regex,
+        grammar=grammar,
+        choice=choice,
+        speculative=speculative,
+        overflow=overflow,
+        logprobs=logprobs,
+    )
+    params = SamplingParams.from_settings(settings)  # told before the model is loaded
+    if logprobs is not None and not json:
+        raise GenerationError(
+            f"--logprobs is {logprobs}, but text has no place for them.", hint="Add --json."
+        )
     text = _read_stdin() if prompt == "-" else prompt
 
     import llamita
@@ -85,11 +109,13 @@ def command(
         override=override,
         preset=preset,
         tokenizer=tokenizer,
+        kv_cache_dtype=kv_cache_dtype,
+        compile=compile,
     )
     if json:
         _print_json(lm.generate(text, **settings))
     else:
-        _print_stream(lm, text, settings)
+        _print_stream(lm, text, settings, params.max_tokens)
 
 
 def _read_stdin() -> str:
@@ -112,16 +138,20 @@ def _print_json(generation: Generation) -> None:
     print(json.dumps(dataclasses.asdict(generation), ensure_ascii=False))
 
 
-def _print_stream(lm: LM, text: str, settings: dict[str, Any]) -> None:
+def _print_stream(lm: LM, text: str, settings: dict[str, Any], max_tokens: int | None) -> None:
     from llamita.inference.stopping import context_length
 
-    count = 0
+    count = dropped = 0
     finish_reason = None
     for event in lm.stream_events(text, **settings):
         count += event.token_id is not None
         finish_reason = event.finish_reason
+        dropped = event.dropped
         if event.text:
             print(for_terminal(event.text), end="", flush=True)
     print()
-    if finish_reason == "length" and count < settings["max_tokens"]:
-        say(f"the model's context of {context_length(lm.config)} tokens is full.")
+    context = f"the model's context of {context_length(lm.config)} tokens"
+    if dropped:
+        say(f"{context} was full: its oldest {dropped} tokens were dropped on the way.")
+    if finish_reason == "length" and (max_tokens is None or count < max_tokens):
+        say(f"{context} is full.")

@@ -30,3 +30,17 @@ OverrideOption = Annotated[
 ]
 PresetOption = Annotated[str | None, typer.Option(metavar="NAME", help=PRESET_HELP)]
 TokenizerOption = Annotated[Path | None, typer.Option(metavar="PATH", help=TOKENIZER_HELP)]
+KVCacheDtypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-cache-dtype",
+        metavar="DTYPE",
+        help="Precision of the cache: float32 or bfloat16. Left out, that of the weights.",
+    ),
+]
+CompileOption = Annotated[
+    bool,
+    typer.Option(
+        "--compile", help="Compile the model first: faster, after minutes the first time."
+    ),
+]

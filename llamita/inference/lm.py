@@ -9,22 +9,22 @@ lm.logits(input_ids); lm.loss(input_ids)
 
 from __future__ import annotations
 
-import warnings
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeAlias, overload
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from llamita.errors import GenerationError, TokenizerError
-from llamita.formats.checkpoint import end_ids_of
+from llamita.errors import ConfigError, GenerationError
+from llamita.inference import scores
+from llamita.inference.asking import build_requests, model_stop_ids
+from llamita.inference.chats import fit_chat, read_chats
 from llamita.inference.engine import Engine
-from llamita.inference.modes import Evaluating
 from llamita.inference.params import SamplingParams
-from llamita.inference.prompts import check_token_ids, read_chats, read_prompts
+from llamita.inference.prompts import read_prompts
 from llamita.inference.request import Request, TokenEvent
 from llamita.inference.results import Generation, collect
 from llamita.inference.stopping import context_length
@@ -32,7 +32,6 @@ from llamita.inference.torch_backend import TorchBackend
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat import ChatFormat
-from llamita.tokenizer.ends import end_ids
 
 Prompt: TypeAlias = "str | list[int] | tuple[int, ...] | Tensor"
 Prompts: TypeAlias = "list[str] | list[list[int]]"
@@ -42,9 +41,11 @@ __all__ = ["LM", "Generation"]
 
 
 class LM:
-    """A language model ready for use. `tokenizer` is None where the checkpoint has none.
+    """A language model ready for use, from several threads at once if need be.
 
-    generation_config: the checkpoint's `generation_config.json`, for its stop tokens.
+    tokenizer: None where the checkpoint has none. generation_config: the checkpoint's
+    `generation_config.json`, for its stop tokens. kv_cache_dtype: "float32" or "bfloat16"; None:
+    that of the weights. compile: whether generating runs through `torch.compile`.
     """
 
     def __init__(
@@ -52,31 +53,39 @@ class LM:
         model: Transformer,
         tokenizer: Tokenizer | None = None,
         generation_config: Mapping[str, Any] | None = None,
+        *,
+        kv_cache_dtype: str | torch.dtype | None = None,
+        compile: bool = False,
     ) -> None:
         self.model = model
         self.config = model.config
         self.tokenizer = tokenizer
         self._generation_config = generation_config or {}
+        self._kv_cache_dtype = read_cache_dtype(kv_cache_dtype)
+        self._compile = compile
+        self._engine: Engine | None = None
+        self._making_engine = threading.Lock()
 
     @property
     def device(self) -> torch.device:
         """Where the model's weights are."""
         return self.model.lm_head.weight.device
 
-    @cached_property
+    @property
     def engine(self) -> Engine:
         """What generates: shared by all calls, so that they run as one batch and reuse prefixes."""
-        return Engine(TorchBackend(self.model), self.tokenizer)
+        with self._making_engine:
+            if self._engine is None:
+                backend = TorchBackend(
+                    self.model, kv_cache_dtype=self._kv_cache_dtype, compile=self._compile
+                )
+                self._engine = Engine(backend, self.tokenizer)
+            return self._engine
 
-    @torch.no_grad()
     def logits(self, input_ids: Tensor | Sequence[Sequence[int]]) -> Tensor:
         """Float32 logits [B, T, V] of each token's successor, for ids [B, T]."""
-        ids = self._input_ids(input_ids)
-        with Evaluating(self.model):
-            logits: Tensor = self.model(ids)
-        return logits.float()
+        return scores.logits(self.model, input_ids)
 
-    @torch.no_grad()
     def loss(
         self,
         input_ids: Tensor | Sequence[Sequence[int]],
@@ -87,14 +96,7 @@ class LM:
         labels [B, T] default to input_ids and stand at the place of the token they name (the shift
         happens inside); -100 is not counted. 0 where nothing is labelled.
         """
-        ids = self._input_ids(input_ids)
-        targets = ids if labels is None else self._labels(labels, ids.shape)
-        with Evaluating(self.model):
-            logits: Tensor = self.model(ids)[:, :-1]
-        targets = targets[:, 1:].reshape(-1)
-        if not bool((targets != -100).any()):
-            return torch.zeros((), device=self.device)
-        return F.cross_entropy(logits.float().flatten(0, 1), targets)
+        return scores.loss(self.model, input_ids, labels)
 
     @overload
     def generate(self, prompt: Prompt, **settings: Any) -> Generation: ...
@@ -105,15 +107,15 @@ class LM:
 
         A prompt is text, which gets the tokenizer's BOS if it has one, or token ids, taken as they
         are. An empty one ("" or, in ids, `[[]]`) starts a document; an empty list gives `[]`. The
-        settings are the fields of `SamplingParams`. In a batch every prompt gets what it would get
-        alone with the same seed. A prompt that fills the context gives no token and finishes with
-        "length".
+        settings are the fields of `SamplingParams`, and `sampler`, a preset of them. In a batch
+        every prompt gets what it would get alone with the same seed. A prompt that fills the
+        context gives no token and finishes with "length".
 
         Raises:
             GenerationError: a wrong setting or prompt, by name and value.
         """
-        prompts, is_batch = self._prompts(prompt)
-        results = collect(prompts, self._events(prompts, settings))
+        requests, is_batch = self._requests(prompt, settings)
+        results = collect(requests, self.engine.run(requests))
         return results if is_batch else results[0]
 
     @overload
@@ -127,21 +129,31 @@ class LM:
 
         One prompt gives pieces; a list of prompts gives pairs (index of the prompt, piece).
         """
-        prompts, is_batch = self._prompts(prompt)
+        requests, is_batch = self._requests(prompt, settings)
         if self.tokenizer is None:
             raise GenerationError(
                 "this model has no tokenizer, so there is no text to stream.",
                 hint="`stream_events` and `generate` give token ids.",
             )
-        events = (event for event in self._events(prompts, settings) if event.text)
+        events = (event for event in self.engine.run(requests) if event.text)
         if is_batch:
             return ((event.row, event.text) for event in events)
         return (event.text for event in events)
 
     def stream_events(self, prompt: Prompt | Prompts, **settings: Any) -> Iterator[TokenEvent]:
-        """`generate` token by token, with ids and finish reasons."""
-        prompts, _ = self._prompts(prompt)
-        return self._events(prompts, settings)
+        """`generate` token by token, with ids, finish reasons and log-probabilities.
+
+        A row gives up its place when the iterator is closed or forgotten.
+        """
+        requests, _ = self._requests(prompt, settings)
+        return self.engine.run(requests)
+
+    def request(self, prompt: Prompt, **settings: Any) -> Request:
+        """What `generate` would ask the engine for one prompt: for `engine.add`."""
+        requests, is_batch = self._requests(prompt, settings)
+        if is_batch:
+            raise GenerationError(f"there are {len(requests)} prompts.", hint="Give one.")
+        return requests[0]
 
     @overload
     def chat(
@@ -173,15 +185,32 @@ class LM:
 
         Messages and tools are as in OpenAI's API. The answer is the generation's `message`; its
         `text` is the same without control tokens. `template_variables` reach the chat template
-        (`enable_thinking`, …); the settings are those of `generate`.
+        (`enable_thinking`, …); the settings are those of `generate`. With overflow
+        "drop-oldest-turn" a conversation too long for the context and max_tokens loses its oldest
+        turns (`fit_chat`), and `dropped_messages` says how many messages that were.
 
         Raises:
             GenerationError: the model has no tokenizer or no chat template, or a wrong setting.
             TokenizerError: a wrong message, or one that the template refuses.
         """
         chats, is_batch = read_chats(messages)
-        prompts = [self.chat_prompt(chat, tools, **(template_variables or {})) for chat in chats]
-        results = [self._answered(result) for result in self.generate(prompts, **settings)]
+        params = SamplingParams.from_settings(settings)
+        variables = template_variables or {}
+        if params.overflow == "drop-oldest-turn":
+            fitted = [
+                self.fit_chat(chat, tools, max_tokens=params.max_tokens, **variables)
+                for chat in chats
+            ]
+            params = replace(params, overflow="stop")
+        else:
+            fitted = [(self.chat_prompt(chat, tools, **variables), 0) for chat in chats]
+        requests = self._build([prompt for prompt, _ in fitted], params)
+        results = [
+            self._answered(result, dropped)
+            for result, (_, dropped) in zip(
+                collect(requests, self.engine.run(requests)), fitted, strict=True
+            )
+        ]
         return results if is_batch else results[0]
 
     def chat_prompt(
@@ -192,6 +221,25 @@ class LM:
     ) -> list[int]:
         """The ids with which the model is asked for the next answer (for `generate`, `stream`)."""
         return self.chat_format.encode(messages, tools, True, **template_variables)
+
+    def fit_chat(
+        self,
+        messages: Chat,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        max_tokens: int | None = None,
+        **template_variables: Any,
+    ) -> tuple[list[int], int]:
+        """`chat_prompt`, shortened by its oldest turns until max_tokens (None: one) fit behind it.
+
+        The second value is how many messages went. System messages and the last turn never do.
+        Raises GenerationError where the last turn leaves no room.
+        """
+
+        def encode(chat: Chat) -> list[int]:
+            return self.chat_prompt(chat, tools, **template_variables)
+
+        return fit_chat(encode, messages, max_tokens, context_length(self.config))
 
     @cached_property
     def chat_format(self) -> ChatFormat:
@@ -216,81 +264,30 @@ class LM:
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Every id that the checkpoint calls an end, and those that end a turn of its chats."""
-        ids = {*end_ids_of(self.config, self._generation_config)}
-        if self.tokenizer is not None:
-            ids.update(self._ends_of_tokenizer(self.tokenizer))
-        return tuple(sorted(ids))
+        return model_stop_ids(self.config, self._generation_config, self.tokenizer)
 
-    def _ends_of_tokenizer(self, tokenizer: Tokenizer) -> list[int]:
-        try:
-            ids = end_ids(tokenizer)
-        except TokenizerError as error:  # what is no chat needs no template
-            warnings.warn(
-                f"what ends a turn is not known, so texts end at EOS alone: {error.message}",
-                stacklevel=2,
-            )
-            ids = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
-        return [token_id for token_id in ids if token_id < self.config.vocab_size]
-
-    def _answered(self, result: Generation) -> Generation:
+    def _answered(self, result: Generation, dropped_messages: int) -> Generation:
         text = self.chat_format.answer_text(result.token_ids)
         if isinstance(result.stop_reason, str):
             text = text.partition(result.stop_reason)[0]
-        return replace(result, message=self.chat_format.parse(text))
+        message = self.chat_format.parse(text)
+        return replace(result, message=message, dropped_messages=dropped_messages)
 
-    def _prompts(self, prompt: object) -> tuple[list[list[int]], bool]:
-        return read_prompts(prompt, self.tokenizer, self.config)
+    def _requests(self, prompt: object, settings: Mapping[str, Any]) -> tuple[list[Request], bool]:
+        prompts, is_batch = read_prompts(prompt, self.tokenizer, self.config)
+        return self._build(prompts, SamplingParams.from_settings(settings)), is_batch
 
-    def _events(
-        self, prompts: list[list[int]], settings: Mapping[str, Any]
-    ) -> Iterator[TokenEvent]:
-        params = SamplingParams.from_settings(settings)
-        if params.stop and self.tokenizer is None:
-            raise GenerationError(
-                f"stop is {params.stop!r}, but this model has no tokenizer to find text with.",
-                hint="Use stop_token_ids.",
-            )
-        stop_token_ids = params.stop_token_ids
-        if stop_token_ids is None:
-            stop_token_ids = self.stop_token_ids
-        check_token_ids(stop_token_ids, self.config.vocab_size, "stop_token_ids")
-        stops = frozenset(stop_token_ids)
-        requests = [Request(prompt, params, stops, row) for row, prompt in enumerate(prompts)]
-        return self.engine.run(requests)
-
-    def _input_ids(self, input_ids: Tensor | Sequence[Sequence[int]]) -> Tensor:
-        ids = _matrix(input_ids, "input_ids")
-        context = context_length(self.config)
-        if ids.shape[1] > context:
-            raise GenerationError(
-                f"input_ids has {ids.shape[1]} tokens a row; the model's context holds {context}."
-            )
-        wrong = ids[(ids < 0) | (ids >= self.config.vocab_size)]
-        check_token_ids(wrong[:1].tolist(), self.config.vocab_size, "input_ids")
-        return ids.to(self.device)
-
-    def _labels(self, labels: Tensor | Sequence[Sequence[int]], shape: torch.Size) -> Tensor:
-        targets = _matrix(labels, "labels")
-        if targets.shape != shape:
-            raise GenerationError(
-                f"labels has shape {list(targets.shape)}, input_ids has {list(shape)}.",
-                hint="They must have the same shape; the shift by one happens inside.",
-            )
-        wrong = targets[((targets < 0) & (targets != -100)) | (targets >= self.config.vocab_size)]
-        check_token_ids(wrong[:1].tolist(), self.config.vocab_size, "labels")
-        return targets.to(self.device)
+    def _build(self, prompts: list[list[int]], params: SamplingParams) -> list[Request]:
+        own = () if params.stop_token_ids is not None else self.stop_token_ids
+        return build_requests(prompts, params, self.tokenizer, self.config, own)
 
 
-def _matrix(values: Tensor | Sequence[Sequence[int]], name: str) -> Tensor:
-    try:
-        matrix = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError) as cause:
-        raise GenerationError(f"{name} is no matrix of token ids: {cause}.") from cause
-    if matrix.numel() == 0:
-        raise GenerationError(f"{name} has shape {list(matrix.shape)}: there is nothing to read.")
-    if matrix.dim() != 2 or matrix.is_floating_point() or matrix.dtype == torch.bool:
-        raise GenerationError(
-            f"{name} has shape {list(matrix.shape)} and type {matrix.dtype}.",
-            hint=f"{name} must be token ids of shape [batch, time], whole numbers.",
+def read_cache_dtype(wanted: str | torch.dtype | None) -> str | None:
+    """The name of a precision for the cache; ConfigError for one that it cannot have."""
+    name = None if wanted is None else str(wanted).removeprefix("torch.")
+    if name not in (None, "float32", "bfloat16"):
+        raise ConfigError(
+            f"kv_cache_dtype is {name!r}.",
+            hint="It is float32 or bfloat16; left out, the precision of the weights.",
         )
-    return matrix.long()
+    return name

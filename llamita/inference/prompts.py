@@ -35,17 +35,6 @@ def read_prompts(
     return [_read_prompt(item, tokenizer, config) for item in items], several
 
 
-def read_chats(messages: Any) -> tuple[list[Any], bool]:
-    """The conversations in `messages`, and whether a list of them was given.
-
-    A list of messages is one conversation, a list of such lists are several.
-    """
-    several = isinstance(messages, list | tuple) and any(
-        isinstance(item, list | tuple) for item in messages
-    )
-    return (list(messages), True) if several else ([messages], False)
-
-
 def check_token_ids(token_ids: Iterable[int], vocab_size: int, name: str) -> None:
     """Raise GenerationError at the first id that is not from 0 to vocab_size - 1."""
     for token_id in token_ids:

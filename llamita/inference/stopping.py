@@ -38,7 +38,7 @@ def token_limit(prompt_tokens: int, max_tokens: int | None, context: int) -> int
     if room < 0:
         raise GenerationError(
             f"the prompt has {prompt_tokens} tokens; the model's context holds {context}.",
-            hint="Shorten the prompt.",
+            hint="Shorten it, or choose the overflow 'slide', which drops the oldest tokens.",
         )
     return room if max_tokens is None else min(int(max_tokens), room)
 

@@ -86,6 +86,9 @@ def test_json_is_one_object_and_nothing_else(model_directory, lm, capsys):
         "stop_reason": None,
         "prompt_token_ids": [lm.tokenizer.bos_token_id, *lm.tokenizer.encode("the cat")],
         "message": None,
+        "logprobs": None,
+        "dropped_tokens": 0,
+        "dropped_messages": 0,
     }
 
 
@@ -133,8 +136,9 @@ def test_a_prompt_longer_than_the_context_is_an_error(model_directory, capsys):
     assert "context holds 32" in capsys.readouterr().err
 
 
-def test_a_full_context_is_told(model_directory, capsys):
-    assert run(["generate", model_directory, "xyz", "--max-tokens", "500", "--seed", "3"]) == 0
+def test_a_full_context_is_told(model_directory, lm, capsys):
+    flags = ["--max-tokens", "500", "--seed", "3", "--ban", str(lm.tokenizer.eos_token_id)]
+    assert run(["generate", model_directory, "xyz", *flags]) == 0
     printed = capsys.readouterr()
     assert printed.err == "the model's context of 32 tokens is full.\n"
     assert printed.out.endswith("\n")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from llamita.config import ModelConfig
+from llamita.inference.engine import Engine
 from llamita.inference.lm import LM
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer
@@ -66,22 +68,51 @@ def make_model(**changes: Any) -> Transformer:
     return model.eval()
 
 
-class Scripted(torch.nn.Module):
-    """Stands in for a model: says the bytes of a script, whatever was asked, then repeats."""
+class ScriptBackend:
+    """Stands in for a model: says the ids of a script, whatever was asked, then repeats."""
 
-    def __init__(self, script: list[int], prompt_length: int, **config: Any) -> None:
-        super().__init__()
-        self.config = make_model(**config).config
-        self.lm_head = torch.nn.Linear(1, 1)
+    slots = capacity = weights_version = 0
+    max_segment = 512
+
+    def __init__(self, script: list[int], prompt_length: int, config: ModelConfig) -> None:
+        self.config = config
         self.script = script
         self.prompt_length = prompt_length
 
-    def forward(self, input_ids, positions=None, cache=None, last_positions=None, row_lengths=None):
-        place = positions[:, -1:] + 1 - self.prompt_length
-        script = torch.tensor(self.script)
-        return (
-            torch.nn.functional.one_hot(script[place % len(script)], self.config.vocab_size) * 9.0
-        )
+    def slot_bytes(self, capacity):
+        return 1
+
+    def resize(self, slots, capacity):
+        self.slots, self.capacity = slots, capacity
+
+    def prefill(self, segments):
+        positions = [
+            place for part in segments for place in range(part.end - part.num_logits, part.end)
+        ]
+        return self._logits(positions)
+
+    def decode(self, slots, token_ids, positions):
+        return self._logits(positions)
+
+    def reusable(self, written, shared):
+        return shared
+
+    def copy(self, source, target, length):
+        pass
+
+    def _logits(self, positions):
+        logits = np.zeros((len(positions), self.config.vocab_size), np.float32)
+        for row, position in enumerate(positions):
+            place = (position + 1 - self.prompt_length) % len(self.script)
+            logits[row, self.script[place]] = 9.0
+        return logits
+
+
+def scripted_lm(script: list[int], prompt_length: int, tokenizer: Tokenizer, **config: Any) -> LM:
+    """An LM that answers any prompt of this length with a script."""
+    lm = LM(make_model(**config), tokenizer)
+    lm._engine = Engine(ScriptBackend(script, prompt_length, lm.config), tokenizer)
+    return lm
 
 
 @pytest.fixture
@@ -105,7 +136,7 @@ def scripted() -> Callable[..., LM]:
 
     def make(script: str | list[int], **config: Any) -> LM:
         ids = list(script.encode()) if isinstance(script, str) else script
-        return LM(Scripted(ids, 1, **config), ByteTokenizer())
+        return scripted_lm(ids, 1, ByteTokenizer(), **config)
 
     return make
 

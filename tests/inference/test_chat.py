@@ -17,7 +17,7 @@ from llamita.tokenizer.convert import template as framed
 from llamita.tokenizer.files import tokenizer_config
 from llamita.tokenizer.hf import HFTokenizer
 from llamita.tokenizer.surface import BYTE_CHARACTERS
-from tests.inference.conftest import BOS, EOS, Scripted, make_model
+from tests.inference.conftest import BOS, EOS, make_model, scripted_lm
 
 START, END, CALL, CALL_END = 258, 259, 260, 261
 VOCAB = 262
@@ -71,8 +71,9 @@ def chatting(template: str = BUILT_IN["chatml-tools"].template) -> Any:
 
 
 def scripted(script: list[int], prompt: list[int]) -> LM:
-    model = Scripted(script, len(prompt), vocab_size=VOCAB, max_position_embeddings=600)
-    return LM(model, chatting())
+    return scripted_lm(
+        script, len(prompt), chatting(), vocab_size=VOCAB, max_position_embeddings=600
+    )
 
 
 def prompt_of(messages: Any, tools: Any = None) -> list[int]:

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from llamita.errors import GenerationError
-from llamita.inference import generate as generate_module
+from llamita.inference.engine import Engine
 from llamita.inference.lm import LM
+from llamita.inference.torch_backend import TorchBackend
 
 PROMPTS = [[1], [5, 6, 7, 8, 9, 10, 11], [200, 3], [4, 4, 4, 4], [99, 98, 97, 96, 95, 94, 93, 92]]
 SAMPLED = {"temperature": 1.0, "top_k": 40, "top_p": 0.95, "min_p": 0.01, "seed": 11}
@@ -62,19 +63,20 @@ def test_rows_that_finish_early_do_not_change_the_others(model, penalty):
     assert len({len(result.token_ids) for result in batch}) >= 3
 
 
-def test_prompts_that_do_not_fit_one_batch_wait_their_turn(model, monkeypatch):
-    lm = LM(model)
+def test_prompts_that_do_not_fit_one_batch_wait_their_turn(model):
     settings = {**SAMPLED, "max_tokens": 6}
-    together = lm.generate(PROMPTS, **settings)
-    monkeypatch.setattr(generate_module, "_MAX_ROWS", 2)
+    together = LM(model).generate(PROMPTS, **settings)
+    lm = LM(model)
+    lm._engine = Engine(TorchBackend(model), max_slots=2)
     assert lm.generate(PROMPTS, **settings) == together
+    assert lm.engine.backend.slots == 2
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 4])
-def test_prefill_in_chunks_changes_nothing(model, monkeypatch, chunk):
+def test_prefill_in_chunks_changes_nothing(model, chunk):
+    whole = LM(model).generate(PROMPTS, **SAMPLED, max_tokens=8)
     lm = LM(model)
-    whole = lm.generate(PROMPTS, **SAMPLED, max_tokens=8)
-    monkeypatch.setattr(generate_module, "_PREFILL_CHUNK", chunk)
+    lm._engine = Engine(TorchBackend(model), prefill_chunk=chunk)
     assert lm.generate(PROMPTS, **SAMPLED, max_tokens=8) == whole
 
 

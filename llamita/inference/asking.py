@@ -1,0 +1,72 @@
+"""From settings to requests: everything that can be refused is refused before anything runs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from llamita.config import ModelConfig
+from llamita.errors import GenerationError, TokenizerError
+from llamita.formats.checkpoint import end_ids_of
+from llamita.inference.constraints import compile_constraint
+from llamita.inference.params import SamplingParams
+from llamita.inference.prompts import check_token_ids
+from llamita.inference.request import Request
+from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.ends import end_ids
+
+
+def build_requests(
+    prompts: Sequence[Sequence[int]],
+    params: SamplingParams,
+    tokenizer: Tokenizer | None,
+    config: ModelConfig,
+    own_stop_ids: Collection[int],
+) -> list[Request]:
+    """One request for each prompt (token ids), numbered in order.
+
+    own_stop_ids: the model's, where `params` name none.
+
+    Raises:
+        GenerationError: a setting that this model cannot serve, by name and value.
+    """
+    if params.stop and tokenizer is None:
+        raise GenerationError(
+            f"stop is {params.stop!r}, but this model has no tokenizer to find text with.",
+            hint="Use stop_token_ids.",
+        )
+    if params.overflow == "drop-oldest-turn":
+        raise GenerationError(
+            "overflow is 'drop-oldest-turn', but a prompt that is no chat has no turns.",
+            hint="Use `chat`; or overflow='slide', which drops the oldest tokens.",
+        )
+    size = config.vocab_size
+    stop_token_ids = own_stop_ids if params.stop_token_ids is None else params.stop_token_ids
+    check_token_ids(stop_token_ids, size, "stop_token_ids")
+    check_token_ids(params.banned_token_ids, size, "banned_token_ids")
+    check_token_ids((token_id for token_id, _ in params.logit_bias), size, "logit_bias")
+    stops = frozenset(stop_token_ids)
+    compile_constraint(params, tokenizer, stops)  # kept, so the engine need not do it again
+    return [Request(prompt, params, stops, row) for row, prompt in enumerate(prompts)]
+
+
+def model_stop_ids(
+    config: ModelConfig, generation_config: Mapping[str, Any], tokenizer: Tokenizer | None
+) -> tuple[int, ...]:
+    """Every id that the checkpoint calls an end, and those that end a turn of its chats."""
+    ids = {*end_ids_of(config, generation_config)}
+    if tokenizer is not None:
+        ids.update(token_id for token_id in _ends_of(tokenizer) if token_id < config.vocab_size)
+    return tuple(sorted(ids))
+
+
+def _ends_of(tokenizer: Tokenizer) -> Collection[int]:
+    try:
+        return end_ids(tokenizer)
+    except TokenizerError as error:  # what is no chat needs no template
+        warnings.warn(
+            f"what ends a turn is not known, so texts end at EOS alone: {error.message}",
+            stacklevel=3,
+        )
+        return () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
