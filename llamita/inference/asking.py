@@ -44,8 +44,9 @@ def build_requests(
     size = config.vocab_size
     stop_token_ids = own_stop_ids if params.stop_token_ids is None else params.stop_token_ids
     check_token_ids(stop_token_ids, size, "stop_token_ids")
-    check_token_ids(params.banned_token_ids, size, "banned_token_ids")
-    check_token_ids((token_id for token_id, _ in params.logit_bias), size, "logit_bias")
+    drawn = size if tokenizer is None else min(size, tokenizer.vocab_size)  # the rest is padding
+    check_token_ids(params.banned_token_ids, drawn, "banned_token_ids")
+    check_token_ids((token_id for token_id, _ in params.logit_bias), drawn, "logit_bias")
     stops = frozenset(stop_token_ids)
     compile_constraint(params, tokenizer, stops)  # kept, so the engine need not do it again
     return [Request(prompt, params, stops, row) for row, prompt in enumerate(prompts)]

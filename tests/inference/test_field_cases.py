@@ -1,15 +1,17 @@
-"""Field cases 27, 30 and 31 through the Python face: what people do and other systems crash on.
-
-28 and 29 (the numbers of the repetition penalty and of top-p) are in test_sampling.py.
-"""
+"""Field cases 27 to 31: what people ask for and other systems crash on or get wrong."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from llamita.errors import GenerationError
+from llamita.inference.filters import keep_top_p
 from llamita.inference.lm import LM
+from llamita.inference.params import SamplingParams
+from llamita.inference.penalties import apply_repetition_penalty
+from llamita.inference.sampling import History, choose
 from tests.inference.conftest import VOCAB
 
 ALL = {"stop_token_ids": []}
@@ -75,6 +77,31 @@ def test_case_27_generating_leaves_the_model_in_its_mode(new_model):
         assert model.training is training
         assert all(module.training is training for module in model.modules())
         assert lm.generate([1, 2], temperature=0, max_tokens=6, **ALL) == first
+
+
+def test_case_28_the_repetition_penalty_divides_positive_and_multiplies_negative_logits():
+    logits = np.array([2, 4, -3, 1], dtype=np.float32)
+    assert apply_repetition_penalty(logits, np.array([1, 2]), 2.0).tolist() == [2, 2, -6, 1]
+
+
+def test_case_28_rows_do_not_share_what_was_seen(lm):
+    settings = {"temperature": 0, "repetition_penalty": 1.5, "max_tokens": 12, **ALL}
+    prompts = [[1, 2, 3], [4], [5, 1, 2, 3, 9, 9]]
+    assert lm.generate(prompts, **settings) == [lm.generate(p, **settings) for p in prompts]
+
+
+def test_case_29_top_p_keeps_the_token_that_crosses_p_and_always_the_likeliest():
+    logits = np.log(np.array([0.5, 0.3, 0.2], dtype=np.float32))
+    assert [len(keep_top_p(logits, p)) for p in (0.0, 0.45, 0.6, 0.85, 1.0)] == [1, 1, 2, 3, 3]
+
+
+def test_case_29_top_p_applies_after_temperature():
+    logits = np.log(np.array([[0.5, 0.3, 0.2]], dtype=np.float32))
+    for temperature, kept in ((1.0, {0, 1}), (0.1, {0}), (100.0, {0, 1, 2})):
+        params = SamplingParams(temperature=temperature, top_p=0.7)
+        history = History([], params, 3)
+        drawn = {choose(logits, params, [history], [u])[0] for u in np.linspace(0, 0.999, 200)}
+        assert drawn == kept
 
 
 def test_case_30_more_tokens_than_fit_end_with_length(lm):
