@@ -1,0 +1,278 @@
+"""Generating with SmolLM2-135M on this CPU, next to `transformers` and llama.cpp.
+
+Every contestant is tried once at each of its settings; then the two best of either side take turns,
+round by round, and medians are compared, so that what else the machine does falls on all alike.
+The last line is one JSON object:
+
+- `decode_vs_transformers`: tokens a second after the first, one text, each at its best setting.
+- `prefill_vs_llama_cpp`: tokens a second of reading a prompt of 512 tokens, likewise.
+- `speculative_ratio`: tokens a second with prompt-lookup drafts over those without, where the text
+  repeats its prompt; `details.speculative.elsewhere` is the same where it repeats nothing.
+- `constraint_overhead`: seconds a JSON schema takes of each token, over those of a decode step.
+
+    python benchmarks/generate.py [--rounds 5] [--only decode,prefill,speculative,constraint]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from contest import PREFILL_TOKENS, Measure, Ours, best, medians, rounded, say, take_turns
+from gguf_agreement import model_path, play
+from peers import Transformers, llama_cpp_rates
+
+PARTS = ("decode", "prefill", "speculative", "constraint")
+DTYPES = ("float32", "bfloat16")
+GGUF_KINDS = ("bf16", "f16", "q8_0", "q4_0", "q4_1")
+LONGEST_DRAFT = 16
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 40},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "role": {"enum": ["king", "queen", "fool", "soldier"]},
+        "lines": {"type": "array", "items": {"type": "string", "maxLength": 60}, "maxItems": 4},
+    },
+    "required": ["name", "age", "role", "lines"],
+    "additionalProperties": False,
+}
+
+
+def decode_part(
+    ours: dict[str, Ours], directory: Path, text: list[int], rounds: int, new_tokens: int
+) -> dict[str, Any]:
+    prompt = text[:32]
+    peer_measures: dict[str, Measure] = {}
+    for dtype in DTYPES:
+        peer = Transformers(directory, dtype)
+        for compiled in (False, True):
+            name = f"{dtype}, {'static compiled' if compiled else 'dynamic'} cache"
+            peer_measures[name] = partial(peer.decode_rate, prompt, new_tokens, compiled)
+    our_measures: dict[str, Measure] = {
+        name: partial(one.decode_rate, prompt, new_tokens) for name, one in ours.items()
+    }
+    our_rates, peer_rates = take_turns([our_measures, peer_measures], rounds)
+    (our_best, our_rate), (peer_best, peer_rate) = best(our_rates), best(peer_rates)
+    same = {}
+    for dtype in DTYPES:
+        mine = max(median(found) for name, found in our_rates.items() if dtype in name)
+        theirs = max(median(found) for name, found in peer_rates.items() if dtype in name)
+        same[dtype] = round(mine / theirs, 3)
+    return {
+        "ratio": our_rate / peer_rate,
+        "ours": our_best,
+        "transformers": peer_best,
+        "tok_s": {"ours": medians(our_rates), "transformers": medians(peer_rates)},
+        "same_dtype_ratio": same,
+        "new_tokens": new_tokens,
+    }
+
+
+def prefill_part(
+    ours: dict[str, Ours], ggufs: dict[str, Path], text: list[int], rounds: int, threads: int
+) -> dict[str, Any]:
+    prompts = [text[at : at + PREFILL_TOKENS] for at in (0, 700, 1400)]
+    through: set[str] = set()
+
+    def llama_cpp_rate(path: Path, flash: bool) -> float:
+        found = llama_cpp_rates(path, prompts, 1, threads, flash)
+        through.add(found["through"])
+        return float(median(found["prefill"]))
+
+    peer_measures: dict[str, Measure] = {
+        f"{kind}, flash attention {'on' if flash else 'off'}": partial(llama_cpp_rate, path, flash)
+        for kind, path in ggufs.items()
+        for flash in (False, True)
+    }
+    our_measures: dict[str, Measure] = {
+        name: partial(one.prefill_rate, text) for name, one in ours.items()
+    }
+    our_rates, peer_rates = take_turns([our_measures, peer_measures], rounds)
+    (our_best, our_rate), (peer_best, peer_rate) = best(our_rates), best(peer_rates)
+    return {
+        "ratio": our_rate / peer_rate,
+        "ours": our_best,
+        "llama_cpp": peer_best,
+        "through": sorted(through),
+        "tok_s": {"ours": medians(our_rates), "llama_cpp": medians(peer_rates)},
+        "tokens": PREFILL_TOKENS,
+    }
+
+
+def speculative_part(one: Ours, text: list[int], rounds: int) -> dict[str, Any]:
+    """With drafts and without, in turns, on text that copies its prompt and on text that does not.
+
+    Copying: a passage, then its beginning again, which the model goes on to repeat. Elsewhere: the
+    play goes on, sampled, so that the text does not fall into circles.
+    """
+    copying: list[float] = []
+    elsewhere: list[float] = []
+    copied = []
+    same = True
+    for number in range(3):
+        passage = text[1000 * number : 1000 * number + 400]
+        prompt = [*passage, *passage[:48]]
+        cases: list[tuple[list[float], list[int], int, dict[str, Any]]] = [
+            (copying, prompt, 200, {}),
+            (elsewhere, passage[:100], 128, {"temperature": 1.0, "seed": number}),
+        ]
+        for ratios, ids, new_tokens, settings in cases:
+            rates: dict[int, list[float]] = {0: [], LONGEST_DRAFT: []}
+            for _ in range(rounds):
+                outputs = []
+                for longest, found in rates.items():
+                    tokens, _, rate = one.generate(ids, new_tokens, speculative=longest, **settings)
+                    outputs.append(tokens)
+                    found.append(rate)
+                same = same and outputs[0] == outputs[1]
+            ratios.append(median(rates[LONGEST_DRAFT]) / median(rates[0]))
+            if ratios is copying:
+                copied.append(mean(a == b for a, b in zip(outputs[0], passage[48:], strict=False)))
+            say(f"speculative, passage {number}: {ratios[-1]:.2f} ×")
+    return {
+        "ratio": median(copying),
+        "elsewhere": median(elsewhere),
+        "each": {"copying": rounded(copying), "elsewhere": rounded(elsewhere)},
+        "copied_share": rounded(copied),
+        "same_tokens": same,
+        "longest_draft": LONGEST_DRAFT,
+    }
+
+
+def constraint_part(one: Ours, rounds: int) -> dict[str, Any]:
+    """What mask, masked choice and acceptance take of each token of a real constrained text."""
+    import numpy as np
+
+    from llamita.inference.constraints import compile_constraint
+    from llamita.inference.params import SamplingParams
+    from llamita.inference.sampling import History, choose
+
+    tokenizer, vocab_size = one.engine.tokenizer, one.engine.backend.config.vocab_size
+    assert tokenizer is not None
+    prompt = tokenizer.encode("A person of the play, as JSON:\n")
+    plain_params = SamplingParams(temperature=0.8, seed=1)
+    params = SamplingParams(temperature=0.8, seed=1, schema=json.dumps(SCHEMA), max_tokens=200)
+    start = time.perf_counter()
+    constraint = compile_constraint(params, tokenizer, frozenset())
+    compiling = time.perf_counter() - start
+    assert constraint is not None
+    tokens, _, constrained_rate = one.generate(prompt, 200, temperature=0.8, seed=1, schema=SCHEMA)
+    steps, taken = [], []
+    logits = np.random.default_rng(0).normal(size=(1, vocab_size)).astype(np.float32)
+    for _ in range(rounds):
+        steps.append(1 / one.generate(prompt, len(tokens), temperature=0.8, seed=1)[2])
+        matcher = constraint.start(prompt)
+        history = [History(prompt, params, vocab_size)]
+        start = time.perf_counter()
+        for token_id in tokens:
+            choose(logits, params, history, [0.5], [matcher.mask()])
+            matcher.accept(token_id)
+        masked = time.perf_counter() - start
+        start = time.perf_counter()
+        for _ in tokens:
+            choose(logits, plain_params, history, [0.5], [None])
+        taken.append((masked - (time.perf_counter() - start)) / len(tokens))
+    return {
+        "overhead": median(taken) / median(steps),
+        "microseconds_per_token": round(1e6 * median(taken), 1),
+        "step_ms": round(1e3 * median(steps), 2),
+        "compile_ms": round(1e3 * compiling, 1),
+        "tokens": len(tokens),
+        "tok_s_whole": {
+            "constrained": round(constrained_rate, 2),
+            "free": round(1 / median(steps), 2),
+        },
+        "text": tokenizer.decode(tokens),
+    }
+
+
+def convert(source: Path, destination: Path, *arguments: str) -> Path:
+    command = [sys.executable, "-m", "llamita", "convert", str(source), str(destination)]
+    subprocess.run([*command, *arguments, "--no-verify"], check=True, stdout=sys.stderr)
+    return destination
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--only", default=",".join(PARTS), help="some of the parts, with commas")
+    parser.add_argument("--no-compile", action="store_true", help="leave our compiled settings out")
+    arguments = parser.parse_args()
+    parts = arguments.only.split(",")
+    if not set(parts) <= set(PARTS):
+        parser.error(f"--only knows {', '.join(PARTS)}")
+    # As the command line does, before PyTorch starts its threads.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    import torch
+
+    import llamita
+
+    source = model_path()
+    ours = {}
+    for dtype in DTYPES:
+        lm = llamita.load(source, device="cpu", dtype=dtype)
+        ours[dtype] = Ours(lm, compiled=False)
+        if not arguments.no_compile:
+            ours[f"{dtype}, compiled"] = Ours(lm, compiled=True)
+    plain = ours[DTYPES[0]]
+    tokenizer = plain.engine.tokenizer
+    assert tokenizer is not None
+    text = tokenizer.encode(play()[:40_000])
+    details: dict[str, Any] = {
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "rounds": arguments.rounds,
+    }
+    with tempfile.TemporaryDirectory(prefix="generate-") as folder:
+        if "decode" in parts:
+            directory = convert(source, Path(folder) / "hf", "--to", "hf")
+            details["decode"] = decode_part(
+                ours, directory, text, arguments.rounds, arguments.new_tokens
+            )
+        if "prefill" in parts:
+            ggufs = {
+                kind: convert(
+                    source, Path(folder) / f"{kind}.gguf", "--to", "gguf", "--quant", kind
+                )
+                for kind in GGUF_KINDS
+            }
+            details["prefill"] = prefill_part(
+                ours, ggufs, text, arguments.rounds, details["threads"]
+            )
+    if "speculative" in parts:
+        details["speculative"] = speculative_part(plain, text, arguments.rounds)
+    if "constraint" in parts:
+        details["constraint"] = constraint_part(plain, arguments.rounds)
+
+    def headline(part: str, key: str = "ratio") -> float | None:
+        return round(details[part][key], 4) if part in details else None
+
+    print(
+        json.dumps(
+            {
+                "decode_vs_transformers": headline("decode"),
+                "prefill_vs_llama_cpp": headline("prefill"),
+                "speculative_ratio": headline("speculative"),
+                "constraint_overhead": headline("constraint", "overhead"),
+                "speculative_elsewhere": headline("speculative", "elsewhere"),
+                "details": details,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
