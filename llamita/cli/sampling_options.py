@@ -16,134 +16,119 @@ from llamita.errors import DataError, GenerationError
 from llamita.inference.params import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, MAX_DRAFT, SAMPLERS
 from llamita.inference.params import SamplingParams as Default
 
+
+def _option(help: str, default: object = None, metavar: str | None = None) -> Any:
+    """An option whose help tells the value that holds when it is not given."""
+    told = help if default is None else f"{help} [default: {default}]"
+    return typer.Option(help=told, metavar=metavar, show_default=False)
+
+
 SamplerOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        f"The settings of a system: {', '.join(SAMPLERS)}; those given beside it go before.",
         metavar="NAME",
-        help=f"The settings of a system: {', '.join(SAMPLERS)}; those given beside it go before.",
     ),
 ]
 MaxTokensOption = Annotated[
-    int | None,
-    typer.Option(help="At most so many new tokens.", show_default=str(DEFAULT_MAX_TOKENS)),
+    int | None, _option("At most so many new tokens.", DEFAULT_MAX_TOKENS, "N")
 ]
 TemperatureOption = Annotated[
     float | None,
-    typer.Option(
-        help="0: always the likeliest token; 1: the model as it is.",
-        show_default=str(Default.temperature),
-    ),
+    _option("0: always the likeliest token; 1: the model as it is.", Default.temperature, "T"),
 ]
 TopKOption = Annotated[
-    int | None,
-    typer.Option(help="Only the K likeliest tokens; 0 is off.", show_default=str(Default.top_k)),
+    int | None, _option("Only the K likeliest tokens; 0 is off.", Default.top_k, "K")
 ]
 TypicalPOption = Annotated[
     float | None,
-    typer.Option(
-        help="Only the tokens of most typical information that reach probability P; 1 is off.",
-        show_default=str(Default.typical_p),
+    _option(
+        "Only the tokens of most typical information that reach probability P; 1 is off.",
+        Default.typical_p,
+        "P",
     ),
 ]
 TopPOption = Annotated[
     float | None,
-    typer.Option(
-        help="Only the likeliest tokens that reach probability P; 1 is off.",
-        show_default=str(Default.top_p),
-    ),
+    _option("Only the likeliest tokens that reach probability P; 1 is off.", Default.top_p, "P"),
 ]
 MinPOption = Annotated[
     float | None,
-    typer.Option(
-        help="Only tokens of at least P times the best's probability; 0 is off.",
-        show_default=str(Default.min_p),
+    _option(
+        "Only tokens of at least P times the best's probability; 0 is off.", Default.min_p, "P"
     ),
 ]
 RepetitionPenaltyOption = Annotated[
     float | None,
-    typer.Option(
-        help="Above 1, tokens seen before get less likely.",
-        show_default=str(Default.repetition_penalty),
-    ),
+    _option("Above 1, tokens seen before get less likely.", Default.repetition_penalty, "X"),
 ]
 FrequencyPenaltyOption = Annotated[
     float | None,
-    typer.Option(
-        help="Taken off new tokens' logits for each time they occurred.",
-        show_default=str(Default.frequency_penalty),
+    _option(
+        "Taken off a token's logit for each time it was generated.", Default.frequency_penalty, "X"
     ),
 ]
 PresencePenaltyOption = Annotated[
     float | None,
-    typer.Option(
-        help="Taken off new tokens' logits once they occurred.",
-        show_default=str(Default.presence_penalty),
-    ),
+    _option("Taken off a token's logit once it was generated.", Default.presence_penalty, "X"),
 ]
 LogitBiasOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="ID=VALUE", help="Added to a token's logit; may be given several times."),
+    _option("Added to a token's logit; may be given several times.", metavar="ID=VALUE"),
 ]
 NoRepeatNgramOption = Annotated[
     int | None,
-    typer.Option(
-        help="No run of N tokens comes twice; 0 is off.",
-        show_default=str(Default.no_repeat_ngram_size),
-    ),
+    _option("No run of N tokens comes twice; 0 is off.", Default.no_repeat_ngram_size, "N"),
 ]
 BanOption = Annotated[
-    list[int] | None,
-    typer.Option(metavar="ID", help="A token never drawn; may be given several times."),
+    list[int] | None, _option("A token never drawn; may be given several times.", metavar="ID")
 ]
 SeedOption = Annotated[
-    int | None, typer.Option(help="The same seed gives the same text. Left out, a new one.")
+    int | None, _option("The same seed gives the same text. [default: a new one]", metavar="N")
 ]
 StopOption = Annotated[
-    list[str] | None, typer.Option(help="End before this string; may be given several times.")
+    list[str] | None, _option("End before this string; may be given several times.", metavar="TEXT")
 ]
 StopTokenOption = Annotated[
     list[int] | None,
-    typer.Option(
-        metavar="ID",
-        help="End at this token; may be given several times. Left out, the model's own.",
-    ),
+    _option("End at this token; may be given several times.", "the model's own", "ID"),
 ]
 SchemaOption = Annotated[
-    str | None,
-    typer.Option(metavar="FILE_OR_JSON", help="Write JSON that fits this JSON schema."),
+    str | None, _option("Write JSON that fits this JSON schema.", metavar="FILE_OR_JSON")
 ]
 RegexOption = Annotated[
-    str | None, typer.Option(help="Write a text that all of this regular expression matches.")
+    str | None,
+    _option("Write a text that all of this regular expression matches.", metavar="PATTERN"),
 ]
 GrammarOption = Annotated[
     str | None,
-    typer.Option(metavar="FILE_OR_TEXT", help="Write a text of this grammar, as Lark notes them."),
+    _option("Write a text of this grammar, in Lark's notation.", metavar="FILE_OR_TEXT"),
 ]
 ChoiceOption = Annotated[
     list[str] | None,
-    typer.Option(help="Write this string, or another one given so; may be given several times."),
+    _option("Write one of the strings given so; may be given several times.", metavar="TEXT"),
 ]
 SpeculativeOption = Annotated[
     int | None,
-    typer.Option(
-        metavar="K",
-        help="Guess up to K tokens from earlier text and check them at once: faster where text "
-        f"repeats, and the same text. 0 is off, {DEFAULT_DRAFT} is good, {MAX_DRAFT} the most.",
-        show_default=str(Default.speculative),
+    _option(
+        "Guess up to K tokens from earlier text and check them at once: the same text, faster "
+        f"where it repeats. 0 is off, {DEFAULT_DRAFT} is good, {MAX_DRAFT} the most.",
+        Default.speculative,
+        "K",
     ),
 ]
 OverflowOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="WHAT",
-        help="In a full context: stop; error; or slide, which drops the oldest half and goes on.",
-        show_default=Default.overflow,
+    _option(
+        "In a full context: stop; error; or slide, which drops the oldest half and goes on.",
+        Default.overflow,
+        "WHAT",
     ),
 ]
 LogprobsOption = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", help="With --json: each token's log-probability, and the N likeliest ones'."
+    _option(
+        "With --json: each token's log-probability, and those of the N likeliest.", metavar="N"
     ),
 ]
 

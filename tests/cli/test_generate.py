@@ -13,6 +13,7 @@ import llamita
 from llamita.cli.main import run
 from llamita.config import ModelConfig
 from llamita.formats.huggingface import save_model_directory
+from llamita.inference.params import SAMPLERS
 from llamita.model.transformer import Transformer
 from llamita.tokenizer import train_tokenizer
 
@@ -48,32 +49,112 @@ def test_the_new_text_is_printed_and_nothing_else(model_directory, lm, capsys):
     assert printed.err == ""
 
 
-def test_every_flag_reaches_the_sampler(model_directory, lm, capsys):
-    settings = {
-        "temperature": 1.3,
-        "top_k": 50,
-        "top_p": 0.9,
-        "min_p": 0.01,
-        "repetition_penalty": 1.2,
-        "seed": 5,
-        "max_tokens": 20,
-    }
-    flags = [
+FLAG_VALUES = {
+    "max_tokens": (20, 3),
+    "temperature": (1.3, 0.2),
+    "top_k": (50, 1),
+    "typical_p": (0.95, 0.01),
+    "top_p": (0.9, 0.01),
+    "min_p": (0.01, 1),
+    "repetition_penalty": (1.2, 50),
+    "frequency_penalty": (0.1, 2),
+    "presence_penalty": (0.2, 2),
+    "no_repeat_ngram_size": (4, 1),
+    "seed": (5, 6),
+}
+
+
+def as_flags(settings):
+    return [
         part
         for name, value in settings.items()
         for part in (f"--{name.replace('_', '-')}", str(value))
     ]
-    assert run(["generate", model_directory, "the cat", *flags, "--json"]) == 0
+
+
+def test_every_flag_reaches_the_sampler(model_directory, lm, capsys):
+    settings = {name: value for name, (value, _) in FLAG_VALUES.items()}
+    assert run(["generate", model_directory, "the cat", *as_flags(settings), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     expected = lm.generate("the cat", **settings)
     assert result["token_ids"] == expected.token_ids
-    others = {"temperature": 0, "top_k": 1, "top_p": 0.01, "min_p": 1, "seed": 6, "max_tokens": 3}
-    for name, other in {**others, "repetition_penalty": 50}.items():
-        flag = f"--{name.replace('_', '-')}"
-        assert (
-            run(["generate", model_directory, "the cat", *flags, "--json", flag, str(other)]) == 0
-        )
-        assert json.loads(capsys.readouterr().out)["token_ids"] != expected.token_ids
+
+
+@pytest.mark.parametrize("name", FLAG_VALUES)
+def test_a_flag_overrides_the_preset_and_what_is_not_given_does_not(
+    model_directory, lm, capsys, name
+):
+    settings = {"seed": 1, "max_tokens": 20, name: FLAG_VALUES[name][1]}
+    flags = ["--sampler", "armgpt", *as_flags(settings), "--json"]
+    assert run(["generate", model_directory, "the cat", *flags]) == 0
+    result = json.loads(capsys.readouterr().out)
+    expected = lm.generate("the cat", **{**SAMPLERS["armgpt"], **settings})
+    assert result["token_ids"] == expected.token_ids
+
+
+def test_tokens_are_banned_biased_and_made_ends(model_directory, lm, capsys):
+    [c] = lm.tokenizer.encode("c")
+    flags = ["--logit-bias", f"{c}=100", "--json", *FLAGS]
+    assert run(["generate", model_directory, "the", *flags]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["token_ids"] == [c] * 12
+    assert run(["generate", model_directory, "the", *flags, "--stop-token-id", str(c)]) == 0
+    stopped = json.loads(capsys.readouterr().out)
+    assert (stopped["token_ids"], stopped["stop_reason"]) == ([], c)
+    bans = ["--ban", str(c), "--ban", "3"]
+    assert run(["generate", model_directory, "the", *flags, *bans]) == 0
+    banned = json.loads(capsys.readouterr().out)
+    assert not {c, 3} & set(banned["token_ids"])
+
+
+def test_text_may_be_bound_to_choices_and_regular_expressions(model_directory, capsys):
+    for flags, allowed in (
+        (["--choice", "the mat", "--choice", "é"], {"the mat", "é"}),
+        (["--regex", "(on|cat) the"], {"on the", "cat the"}),
+    ):
+        assert run(["generate", model_directory, "sat", *flags, *FLAGS]) == 0
+        assert capsys.readouterr().out.rstrip("\n") in allowed
+
+
+def test_a_schema_or_grammar_is_a_file_or_the_text_itself(model_directory, tmp_path, capsys):
+    schema = '{"enum": [{"a": 1}]}'
+    grammar = 'start: "c" start | "d"'
+    (tmp_path / "schema.json").write_text(schema)
+    (tmp_path / "grammar: it").write_text(grammar)
+    flags = ["--temperature", "0"]
+    for text in (schema, str(tmp_path / "schema.json")):
+        assert run(["generate", model_directory, "a", "--schema", text, *flags]) == 0
+        assert json.loads(capsys.readouterr().out) == {"a": 1}
+    for text in (grammar, str(tmp_path / "grammar: it")):
+        assert run(["generate", model_directory, "a", "--grammar", text, *flags]) == 0
+        assert set(capsys.readouterr().out) <= set("cd\n")
+
+
+def test_logprobs_are_in_the_json_and_nowhere_else(model_directory, lm, capsys):
+    flags = ["--logprobs", "2", *FLAGS]
+    assert run(["generate", model_directory, "the cat", *flags, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [each["token_id"] for each in result["logprobs"]] == result["token_ids"]
+    assert all(len(each["top"]) == 2 and each["logprob"] < 0 for each in result["logprobs"])
+    assert run(["generate", model_directory, "the cat", *flags]) == 2
+    assert "Add --json" in capsys.readouterr().err
+
+
+def test_drafts_and_the_precision_of_the_cache_leave_the_text(model_directory, capsys):
+    for flags in ([], ["--speculative", "4"], ["--kv-cache-dtype", "float32"]):
+        assert run(["generate", model_directory, "the cat", *FLAGS, *flags]) == 0
+    first, *others = capsys.readouterr().out.removesuffix("\n").rsplit("\n", 2)
+    assert len(set(others)) == 1
+    assert first.endswith(others[0])
+
+
+def test_what_a_sliding_context_dropped_is_told(model_directory, lm, capsys):
+    flags = ["--overflow", "slide", "--seed", "3", "--ban", str(lm.tokenizer.eos_token_id)]
+    assert run(["generate", model_directory, "xyz", *flags, "--max-tokens", "60"]) == 0
+    told = "context of 32 tokens was full: its oldest 34 tokens were dropped on the way.\n"
+    assert told in capsys.readouterr().err
+    assert run(["generate", model_directory, "xyz" * 40, *flags, "--max-tokens", "1"]) == 0
+    assert "were dropped on the way" in capsys.readouterr().err
 
 
 def test_json_is_one_object_and_nothing_else(model_directory, lm, capsys):
@@ -122,6 +203,20 @@ def test_stdin_that_is_no_text_is_an_error(model_directory, capsys, monkeypatch)
         (["--max-tokens", "-1"], "max_tokens is -1"),
         (["--repetition-penalty", "0"], "repetition_penalty is 0.0"),
         (["--stop", ""], "stop is"),
+        (["--sampler", "gpt"], "sampler is 'gpt'"),
+        (["--typical-p", "2"], "typical_p is 2.0"),
+        (["--logit-bias", "5"], "--logit-bias is '5'"),
+        (["--logit-bias", "a=1"], "--logit-bias is 'a=1'"),
+        (["--logit-bias", "5=x"], "--logit-bias is '5=x'"),
+        (["--logit-bias", "5=1", "--logit-bias", "5=2"], "token 5 twice"),
+        (["--ban", "-1"], "banned_token_ids is [-1]"),
+        (["--schema", "nowhere.json"], "--schema is 'nowhere.json'"),
+        (["--schema", "{"], "schema is not JSON"),
+        (["--grammar", "nowhere.lark"], "--grammar is 'nowhere.lark'"),
+        (["--regex", "a", "--choice", "b"], "regex and choices"),
+        (["--overflow", "wrap"], "overflow is 'wrap'"),
+        (["--speculative", "65"], "speculative is 65"),
+        (["--kv-cache-dtype", "int4"], "kv_cache_dtype is 'int4'"),
     ],
 )
 def test_a_wrong_value_is_told_before_the_model_is_looked_for(tmp_path, capsys, flags, message):
@@ -157,5 +252,6 @@ def test_help_shows_the_defaults_without_loading_torch():
         "assert run(['generate', '--help']) == 0\nassert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "0.8" in done.stdout
-    assert "256" in done.stdout
+    text = " ".join(done.stdout.split())
+    assert "always the likeliest token; 1: the model as it is. [default: 0.8]" in text
+    assert "At most so many new tokens. [default: 256]" in text
