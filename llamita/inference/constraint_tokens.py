@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _CONTINUATION = frozenset(range(0x80, 0xC0))
 _SURROGATES = (0xD800, 0xDFFF)
 _LAST = 0x10FFFF
+_LONGEST_TOKEN = 1000  # bytes; llguidance takes no more than 1023
 
 
 class Alphabet:
@@ -84,7 +85,7 @@ class TokenTable:
         self.vocab_size = self.end_id = len(tokens)
         self.words = self.end_id // 32 + 1
         self.alphabet = Alphabet(tokens)
-        self.tokens = [token if self.alphabet.spells(token) else b"" for token in tokens]
+        self.tokens = [token if self._is_usable(token) else b"" for token in tokens]
         self.text = self.mask_of(i for i, token in enumerate(self.tokens) if token)
         self.ll_tokenizer = _ll_tokenizer(self.tokens)
 
@@ -92,6 +93,9 @@ class TokenTable:
     def of(cls, tokenizer: Tokenizer) -> TokenTable:
         """The table of a tokenizer."""
         return cls([tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)])
+
+    def _is_usable(self, token: bytes) -> bool:
+        return len(token) <= _LONGEST_TOKEN and self.alphabet.spells(token)
 
     def mask_of(self, token_ids: Iterable[int]) -> Mask:
         """A mask [words] with the bits of these tokens, without those beyond the vocabulary."""
