@@ -141,6 +141,23 @@ def test_top_p_applies_after_temperature():
     assert choose_one(row, SamplingParams(temperature=0.1, top_p=0.6), 0.99) == 0
 
 
+@pytest.mark.parametrize(
+    ("chosen", "drawn"),
+    [
+        # By themselves typical_p keeps 1 and 2, top_p 0 and 1, top_k 0 and 1.
+        ({"typical_p": 0.45, "top_p": 0.5}, {1}),
+        ({"typical_p": 0.45, "top_k": 2}, {0}),
+        ({"top_p": 0.95, "top_k": 2}, {0, 1}),
+        ({"top_p": 0.55, "top_k": 2}, {0}),
+        ({"top_p": 0.5, "min_p": 0.7}, {0, 1}),
+    ],
+)
+def test_each_filter_looks_at_what_those_before_it_left(chosen, drawn):
+    row = np.log([0.4, 0.3, 0.2, 0.1]).tolist()
+    params = SamplingParams(temperature=1.0, **chosen)
+    assert {choose_one(row, params, u) for u in np.linspace(0, 0.999, 50)} == drawn
+
+
 @given(row=ROW, temperature=st.floats(0.05, 5))
 def test_temperature_divides_the_logits(row, temperature):
     scaled = apply_temperature(array(row), temperature).tolist()
