@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from llamita.inference.backend import Logits, Segment
-from llamita.inference.modes import Evaluating
 from llamita.inference.stopping import context_length
-from llamita.model.attention import AttentionPlan
 from llamita.model.cached_attention import DecodePlan, PrefillPlan, Stretch
+from llamita.model.fused import CachePlan, FusedDecoder
 from llamita.model.kv_cache import KVCache
 from llamita.model.placement import parse_dtype
 from llamita.model.transformer import Transformer
@@ -22,7 +19,7 @@ class TorchBackend:
     """A `Transformer` behind `inference.backend.Backend`.
 
     The model stays the caller's: it may be moved, trained or given other weights between calls
-    (`weights_version` tells), and every module is in the mode it was in after each call.
+    (`weights_version` tells), and no call changes its mode. Dropout is never applied.
 
     kv_cache_dtype: "float32" or "bfloat16"; left out, that of the weights.
     """
@@ -36,7 +33,7 @@ class TorchBackend:
     ) -> None:
         self.config = model.config
         self._model = model
-        self._evaluating = Evaluating(model)
+        self._decoder = FusedDecoder(model)
         self._cache_dtype = parse_dtype(kv_cache_dtype)
         self._cache = self._empty_cache()
 
@@ -61,10 +58,7 @@ class TorchBackend:
 
         Writing through `.data` escapes it.
         """
-        return tuple(
-            (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
-            for weight in self._model.parameters()
-        )
+        return self._decoder.versions
 
     def slot_bytes(self, capacity: int) -> int:
         """Memory that a slot with room for `capacity` positions takes."""
@@ -91,7 +85,7 @@ class TorchBackend:
             end += len(part.token_ids)
             wanted += range(end - part.num_logits, end)
         token_ids = [token_id for part in segments for token_id in part.token_ids]
-        return self._logits(torch.tensor([token_ids]), plan, wanted)
+        return self._logits(token_ids, plan, wanted)
 
     @torch.inference_mode()
     def decode(
@@ -106,9 +100,8 @@ class TorchBackend:
             [slots[row] for row in order],
             [positions[row] for row in order],
         )
-        ids = torch.tensor([[token_ids[row]] for row in order])
-        places = sorted(range(len(order)), key=order.__getitem__)
-        return self._logits(ids, plan, places)
+        wanted = sorted(range(len(order)), key=order.__getitem__)
+        return self._logits([token_ids[row] for row in order], plan, wanted)
 
     def reusable(self, written: int, shared: int) -> int:
         """How many tokens a new row may take over from a slot."""
@@ -119,16 +112,14 @@ class TorchBackend:
         """Make the first `length` positions of slot `target` those of slot `source`."""
         self._cache.copy(source, target, length)
 
-    def _logits(self, ids: Tensor, plan: AttentionPlan, wanted: list[int]) -> Logits:
-        """Logits [len(wanted), V] after the `wanted` tokens of `ids`, counted in reading order."""
+    def _logits(self, token_ids: list[int], plan: CachePlan, wanted: list[int]) -> Logits:
+        """Logits [len(wanted), V] after the `wanted` of the tokens, by their place in the pass."""
         device = self._cache.device
-        with self._evaluating:
-            hidden = self._model.model(ids.to(device), plan).flatten(0, 1)
-            if not wanted:
-                return np.empty((0, self.config.vocab_size), dtype=np.float32)
-            logits = self._model.lm_head(hidden[torch.tensor(wanted, device=device)])
-        array: Logits = logits.float().cpu().numpy()
-        return array
+        ids = torch.tensor(token_ids, device=device)
+        are_all = wanted == list(range(len(token_ids)))
+        rows = None if are_all else torch.tensor(wanted, dtype=torch.long, device=device)
+        logits: Logits = self._decoder.logits(ids, plan, rows).float().cpu().numpy()
+        return logits
 
     def _empty_cache(self) -> KVCache:
         weight = self._model.lm_head.weight
@@ -136,6 +127,7 @@ class TorchBackend:
 
     def _follow_model(self) -> None:
         """A model that was moved or cast needs another cache; its `weights_version` says so."""
+        self._decoder.refresh()
         weight = self._model.lm_head.weight
         if (self._cache_dtype or weight.dtype, weight.device) != (
             self._cache.dtype,

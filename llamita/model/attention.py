@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,18 +11,8 @@ from llamita.model.norm import RMSNorm
 from llamita.model.rope import RotaryEmbedding, rotate
 
 
-class AttentionPlan(Protocol):
-    """Who sees whom in one pass, and at which angles: worked out once, shared by every layer."""
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-        """Mix the values: q [B, T, H, D] and k, v [B, T, K, D] give [B, T, H, D].
-
-        Queries and keys come unrotated. `dropout` is the share of attention weights left out.
-        """
-
-
-class WholeRows:
-    """Rows read in one pass, without a cache: training, losses, all the logits of a text."""
+class AttentionPlan:
+    """Who sees whom in a pass over whole rows, and at which angles; shared by every layer."""
 
     def __init__(
         self,
@@ -41,8 +29,11 @@ class WholeRows:
         self._mask = _mask_of_rows(config, positions.shape[1], document_ids, positions.device)
         self._is_grouped = config.num_key_value_heads != config.num_attention_heads
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-        """As `AttentionPlan.attend`."""
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
+        """Mix the values: q [B, T, H, D] and k, v [B, T, K, D] give [B, T, H, D].
+
+        Queries and keys come unrotated. `dropout` is the share of attention weights left out.
+        """
         y = F.scaled_dot_product_attention(
             rotate(q.transpose(1, 2), *self._tables),
             rotate(k.transpose(1, 2), *self._tables),
@@ -98,6 +89,6 @@ class Attention(nn.Module):
         q = self.q_norm(self.q_proj(x).view(shape))
         k = self.k_norm(self.k_proj(x).view(shape))
         v = self.v_proj(x).view(shape)
-        y = plan.attend(self.layer, q, k, v, self.dropout if self.training else 0.0)
+        y = plan.attend(q, k, v, self.dropout if self.training else 0.0)
         output: Tensor = self.o_proj(y.reshape(*x.shape[:2], -1))
         return output

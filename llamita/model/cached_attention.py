@@ -6,6 +6,7 @@ written. So a cache in lower precision gives the same, however a text is cut int
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,57 +15,51 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from llamita.model.kv_cache import KVCache
-from llamita.model.rope import RotaryEmbedding, rotate
+from llamita.model.precision import wants_float32
+from llamita.model.rope import RotaryEmbedding, rotate, turn
 
 Tables = tuple[Tensor, Tensor]
 
 
 class DecodePlan:
-    """One token in each of B slots. The rows of the pass are [B, 1]; the slots must ascend.
+    """One token in each of B slots, which must ascend.
 
     Slots side by side are read in place; others are gathered.
     """
 
     def __init__(
-        self,
-        cache: KVCache,
-        rope: RotaryEmbedding,
-        slots: Sequence[int],
-        positions: Sequence[int],
+        self, cache: KVCache, rope: RotaryEmbedding, slots: Sequence[int], positions: Sequence[int]
     ) -> None:
         for slot, position in zip(slots, positions, strict=True):
             cache.fill(slot, position + 1)
-        device = cache.device
-        at = torch.tensor(positions, device=device)
+        at = torch.tensor(positions, device=cache.device)
+        index = torch.tensor(slots, device=cache.device)
         places = min(max(positions) + 1, cache.size)
         held = cache.positions_held(at + 1, places)
-        self._cache = cache
-        self._places = places
-        self._index = torch.tensor(slots, device=device)
-        self._written = at % cache.size
         side_by_side = slots[-1] - slots[0] + 1 == len(slots)
-        self._rows = slice(slots[0], slots[-1] + 1) if side_by_side else self._index
+        self._cache = cache
+        self._rows = slice(slots[0], slots[-1] + 1) if side_by_side else index
+        self._places = places
+        self._written = cache.places(index, at)
         self._mask = _mask(held[:, None], at[:, None], cache.window)
         self._tables = rope.tables(at[:, None], at + 1)
         self._key_tables = rope.tables(held.clamp(min=0), at + 1) if rope.is_dynamic else None
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-        """As `AttentionPlan.attend`."""
-        q, k = q.transpose(1, 2), k.transpose(1, 2)
-        q = rotate(q, *self._tables)
-        if self._key_tables is None:
-            k = rotate(k, *self._tables)
-        keys, values = self._cache.keys[layer], self._cache.values[layer]
-        keys[self._index, :, self._written] = k[:, :, 0].to(keys.dtype)
-        values[self._index, :, self._written] = v[:, 0].to(values.dtype)
+    def attend(self, layer: int, qk: Tensor, v: Tensor) -> Tensor:
+        """As `CachePlan.attend`."""
+        kv_heads = v.shape[1]
+        q, k = _rotated(qk, self._tables, kv_heads, keys_too=self._key_tables is None)
+        self._cache.write(layer, self._written, k, v)
+        keys, values = self._cache.layer(layer)
+        # Query heads that share keys are the rows of one product: [B, K, H / K, D].
         y = _mix(
-            q,
+            q.view(q.shape[0], kv_heads, -1, q.shape[2]),
             keys[self._rows, :, : self._places],
             values[self._rows, :, : self._places],
             self._key_tables,
             self._mask,
         )
-        return y.transpose(1, 2)
+        return y.flatten(1)
 
 
 @dataclass(frozen=True)
@@ -81,73 +76,70 @@ class Stretch:
 
 
 class PrefillPlan:
-    """Stretches of several slots, one after the other: the rows of the pass are [1, N]."""
+    """Stretches of several slots, one after the other: N tokens in all."""
 
     def __init__(self, cache: KVCache, rope: RotaryEmbedding, stretches: Sequence[Stretch]) -> None:
         self._cache = cache
         self._parts = []
-        begin, tables = 0, []
+        begin = 0
         for stretch in stretches:
-            part = _Part(cache, rope, stretch, begin)
-            self._parts.append(part)
-            tables.append(part.tables)
-            begin = part.rows.stop
-        cosines, sines = zip(*tables, strict=True)
-        self._tables = torch.cat(cosines, dim=1), torch.cat(sines, dim=1)
-        self._rotates_at_once = not rope.is_dynamic
+            self._parts.append(_Part(cache, rope, stretch, begin))
+            begin += stretch.length
+        self._tables = _joined([part.tables for part in self._parts])
+        self._written = torch.cat([part.written for part in self._parts])
+        self._rotates_keys = not rope.is_dynamic
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-        """As `AttentionPlan.attend`."""
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        q = rotate(q, *self._tables)
-        if self._rotates_at_once:
-            k = rotate(k, *self._tables)
-        keys, values = self._cache.keys[layer], self._cache.values[layer]
-        outputs = [
-            part.attend(q[:, :, part.rows], k[0, :, part.rows], v[0, :, part.rows], keys, values)
-            for part in self._parts
-        ]
-        return torch.cat(outputs, dim=2).transpose(1, 2)
+    def attend(self, layer: int, qk: Tensor, v: Tensor) -> Tensor:
+        """As `CachePlan.attend`."""
+        q, k = _rotated(qk, self._tables, v.shape[1], keys_too=self._rotates_keys)
+        self._cache.write(layer, self._written, k, v)
+        keys, values = self._cache.layer(layer)
+        outputs = [part.attend(q, keys, values) for part in self._parts]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
 class _Part:
     """One stretch: where it lies in the pass and in the cache, and what it sees."""
 
     def __init__(self, cache: KVCache, rope: RotaryEmbedding, stretch: Stretch, begin: int) -> None:
-        start, length = stretch.start, stretch.length
-        end = start + length
+        end = stretch.start + stretch.length
         limit = cache.longest_segment
-        if limit is not None and length > limit:
-            raise ValueError(f"{length} tokens at once; a rolling cache takes {limit}")
+        if limit is not None and stretch.length > limit:
+            raise ValueError(f"{stretch.length} tokens at once; a rolling cache takes {limit}")
         cache.fill(stretch.slot, end)
-        at = torch.arange(start, end, device=cache.device)
+        at = torch.arange(stretch.start, end, device=cache.device)
         lengths = torch.tensor([max(stretch.row_length, end)], device=cache.device)
-        self.rows = slice(begin, begin + length)
-        self.tables = rope.tables(at[None], lengths)
+        self.tables = rope.tables(at[:, None], lengths.expand(len(at)))
+        self.written = cache.places(torch.full_like(at, stretch.slot), at)
+        self._rows = slice(begin, begin + stretch.length)
         self._slot = stretch.slot
         self._places = min(end, cache.size)
-        first = start % cache.size
-        rolls = first + length > cache.size
-        self._written: slice | Tensor = at % cache.size if rolls else slice(first, first + length)
         held = cache.positions_held(at[-1:] + 1, self._places)
         self._key_tables = rope.tables(held.clamp(min=0), lengths) if rope.is_dynamic else None
         window = cache.window
-        self._is_causal = start == 0 and (window is None or end <= window)
-        self._mask = None if self._is_causal else _mask(held[None], at[None, :], window)
+        self._is_causal = stretch.start == 0 and (window is None or end <= window)
+        self._mask = None if self._is_causal else _mask(held[None], at[None], window)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """q [1, H, T, D] and k, v [K, T, D] against one layer's cache: [1, H, T, D]."""
-        keys, values = keys[self._slot], values[self._slot]
-        keys[:, self._written] = k.to(keys.dtype)
-        values[:, self._written] = v.to(values.dtype)
-        return _mix(
-            q,
-            keys[None, :, : self._places],
-            values[None, :, : self._places],
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """The pass's queries q [N, H, D] against one layer's cache: [length, H × D]."""
+        y = _mix(
+            q[self._rows].transpose(0, 1)[None],
+            keys[self._slot, None, :, : self._places],
+            values[self._slot, None, :, : self._places],
             self._key_tables,
             self._mask,
             self._is_causal,
         )
+        return y[0].transpose(0, 1).flatten(1)
+
+
+def _rotated(qk: Tensor, tables: Tables, kv_heads: int, keys_too: bool) -> tuple[Tensor, Tensor]:
+    """Queries and keys of qk [N, H + K, D]; `tables` [N, 1, D]."""
+    queries = qk.shape[1] - kv_heads
+    if keys_too:
+        turned = turn(qk, *tables)
+        return turned[:, :queries], turned[:, queries:]
+    return turn(qk[:, :queries], *tables), qk[:, queries:]
 
 
 def _mix(
@@ -159,20 +151,38 @@ def _mix(
     is_causal: bool = False,
 ) -> Tensor:
     """Queries [B, H, T, D] over keys and values [B, K, S, D] of the cache."""
+    dtype = q.dtype
+    if wants_float32(q, q.shape[2]):
+        q = q.float()
     keys, values = keys.to(q.dtype), values.to(q.dtype)
     if key_tables is not None:
         keys = rotate(keys, *key_tables)
-    return F.scaled_dot_product_attention(
-        q, keys, values, attn_mask=mask, is_causal=is_causal, enable_gqa=True
+    y = F.scaled_dot_product_attention(
+        q,
+        keys,
+        values,
+        attn_mask=None if mask is None else mask.to(q.dtype),
+        is_causal=is_causal,
+        enable_gqa=q.shape[1] != keys.shape[1],
     )
+    return y.to(dtype)
 
 
 def _mask(held: Tensor, queries: Tensor, window: int | None) -> Tensor | None:
     """Which positions held [B, 1, S] the queries at positions [B, T] see; None where all.
 
-    [B, 1, T, S].
+    [B, 1, T, S], 0 or minus infinity, to be added.
     """
     seen = (held >= 0) & (held <= queries[..., None])
     if window is not None:
         seen &= held > queries[..., None] - window
-    return None if bool(seen.all()) else seen[:, None]
+    if bool(seen.all()):
+        return None
+    return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -math.inf)[:, None]
+
+
+def _joined(tables: Sequence[Tables]) -> Tables:
+    if len(tables) == 1:
+        return tables[0]
+    cosines, sines = zip(*tables, strict=True)
+    return torch.cat(cosines), torch.cat(sines)

@@ -86,6 +86,21 @@ class KVCache:
             raise ValueError(f"position {end - 1} is past the cache's capacity of {self.capacity}")
         self._filled[slot] = max(self._filled[slot], min(end, self.size))
 
+    def layer(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of one layer: two [slots, K, size, D]."""
+        return self.keys[layer], self.values[layer]
+
+    def places(self, slots: Tensor, positions: Tensor) -> Tensor:
+        """Where `write` puts the tokens at `positions` [N] of `slots` [N]: [N × K]."""
+        heads = slots[:, None] * self._heads + torch.arange(self._heads, device=self.device)
+        return (heads * self.size + positions[:, None] % self.size).flatten()
+
+    def write(self, layer: int, places: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Store keys and values [N, K, D] of one layer at what `places` gave."""
+        for held, new in ((self.keys, keys), (self.values, values)):
+            rows = held[layer].view(-1, self._head_dim)
+            rows.index_copy_(0, places, new.reshape(-1, self._head_dim).to(self.dtype))
+
     def copy(self, source: int, target: int, length: int) -> None:
         """Make the first `length` positions of slot `target` those of slot `source`."""
         places = min(length, self.size)

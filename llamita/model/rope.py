@@ -63,6 +63,18 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return (x * cos[:, None] + turned * sin[:, None]).to(x.dtype)
 
 
+def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`rotate` in fewer steps, with nothing kept for a backward pass: `cos`, `sin` as wide as x."""
+    wide = x.float()
+    turned = wide * cos
+    first, second = wide.chunk(2, dim=-1)
+    half = sin[..., : first.shape[-1]]
+    new_first, new_second = turned.chunk(2, dim=-1)
+    new_first.addcmul_(second, half, value=-1)
+    new_second.addcmul_(first, half)
+    return turned.to(x.dtype)
+
+
 def _exponents(head_dim: int) -> Tensor:
     return torch.arange(0, head_dim, 2, dtype=torch.int64, device="cpu").float() / head_dim
 

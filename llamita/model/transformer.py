@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from llamita.config import ModelConfig
-from llamita.model.attention import Attention, AttentionPlan, WholeRows
+from llamita.model.attention import Attention, AttentionPlan
 from llamita.model.norm import RMSNorm
 from llamita.model.rope import RotaryEmbedding
 
@@ -130,7 +130,7 @@ class Transformer(nn.Module):
         if positions is None:
             time = input_ids.shape[1]
             positions = torch.arange(time, device=input_ids.device).expand(input_ids.shape)
-        plan = WholeRows(self.config, self.rope, positions, document_ids)
+        plan = AttentionPlan(self.config, self.rope, positions, document_ids)
         hidden: Tensor = self.model(input_ids, plan)
         return hidden
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from llamita.model.cached_attention import DecodePlan, PrefillPlan, Stretch
+from llamita.model.fused import FusedDecoder
 from llamita.model.kv_cache import KVCache
 from llamita.model.transformer import Transformer
 
@@ -51,23 +52,23 @@ class Reader:
 
     def __init__(self, model: Transformer, slots: int, capacity: int, **cache: Any) -> None:
         self.model = model
+        self.decoder = FusedDecoder(model)
         self.cache = KVCache(model.config, **cache)
         self.cache.resize(slots, capacity)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def prefill(self, *parts: tuple[int, int, Tensor], whole: int = 0) -> list[Tensor]:
         """Read parts (slot, start, ids [T]) in one pass; gives the logits [T, V] of each."""
         stretches = [Stretch(slot, start, len(ids), whole) for slot, start, ids in parts]
         plan = PrefillPlan(self.cache, self.model.rope, stretches)
-        ids = torch.cat([ids for _, _, ids in parts])[None]
-        logits = self.model.lm_head(self.model.model(ids, plan))[0]
+        logits = self.decoder.logits(torch.cat([ids for _, _, ids in parts]), plan)
         return list(logits.split([len(ids) for _, _, ids in parts]))
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def decode(self, slots: list[int], ids: Tensor, positions: list[int]) -> Tensor:
         """Read ids [B], one in each slot; gives logits [B, V]."""
         plan = DecodePlan(self.cache, self.model.rope, slots, positions)
-        return self.model.lm_head(self.model.model(ids[:, None], plan))[:, 0]
+        return self.decoder.logits(ids, plan)
 
     def read(self, row: Tensor, lengths: list[int], slot: int = 0) -> Tensor:
         """Logits [T, V] of one row read in stretches of these lengths."""

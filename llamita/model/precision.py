@@ -1,0 +1,64 @@
+"""Matrix products of half-precision weights on processors that cannot multiply them.
+
+Without bfloat16 instructions PyTorch multiplies bfloat16 matrices many times slower than float32.
+Reading them stays cheap: few rows are bound by memory, where half the bytes is half the time. So
+products of more rows widen the weights block by block, on the way through the cache, and round the
+result where the narrow product would have: both accumulate in float32.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_FEW_ROWS = 2  # as many are read from memory more slowly than they are multiplied
+_BLOCK = 1 << 20  # weights widened at a time: 4 MB, which stays in the cache
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`F.linear` of x [N, C] with weight [R, C], in the precision that this machine is fast in.
+
+    Keeps nothing for a backward pass.
+    """
+    if not wants_float32(x, x.shape[0]):
+        return F.linear(x, weight, bias)
+    wide = x.float()
+    product = wide.new_empty(x.shape[0], weight.shape[0])
+    rows = max(1, _BLOCK // weight.shape[1])
+    for start in range(0, weight.shape[0], rows):
+        block = weight[start : start + rows].float()
+        torch.mm(wide, block.t(), out=product[:, start : start + rows])
+    if bias is not None:
+        product += bias
+    return product.to(x.dtype)
+
+
+def wants_float32(x: Tensor, rows: int) -> bool:
+    """Whether products of `rows` rows in the precision of `x` are better computed in float32."""
+    return rows > _FEW_ROWS and x.device.type == "cpu" and _is_slow(x.dtype)
+
+
+@cache
+def _is_slow(dtype: torch.dtype) -> bool:
+    """Whether this processor multiplies matrices of `dtype` far more slowly than of float32.
+
+    Timed, once: the flags that would tell differ between processors and versions of PyTorch.
+    """
+    if dtype not in (torch.bfloat16, torch.float16):
+        return False
+
+    def seconds(dtype: torch.dtype) -> float:
+        x, weight = torch.ones(64, 256, dtype=dtype), torch.ones(256, 256, dtype=dtype)
+        F.linear(x, weight)
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            F.linear(x, weight)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    return seconds(dtype) > 2 * seconds(torch.float32)
