@@ -41,7 +41,12 @@ SCHEMA = {
         "name": {"type": "string", "maxLength": 40},
         "age": {"type": "integer", "minimum": 0, "maximum": 150},
         "role": {"enum": ["king", "queen", "fool", "soldier"]},
-        "lines": {"type": "array", "items": {"type": "string", "maxLength": 60}, "maxItems": 4},
+        "lines": {
+            "type": "array",
+            "items": {"type": "string", "maxLength": 60},
+            "minItems": 2,
+            "maxItems": 4,
+        },
     },
     "required": ["name", "age", "role", "lines"],
     "additionalProperties": False,

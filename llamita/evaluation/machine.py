@@ -44,7 +44,7 @@ def read_bandwidth(
     size: bytes that are read; left out, several times the last cache, so that it holds none of
     them for the next round.
     """
-    if device != "cpu":
+    if not device.startswith("cpu"):
         return _device_bandwidth(device, repeats, size or 1 << 30)
     size = size or min(max(_LEAST_BYTES, 8 * _last_cache_bytes()), _MOST_BYTES)
     # The largest of bytes is found by whole vector registers: the loads alone take time.
