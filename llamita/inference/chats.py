@@ -48,7 +48,8 @@ def fit_chat(
     prompt = encode(messages)
     if len(prompt) + room <= context:
         return prompt, 0
-    cuts = _cuts(messages)
+    # Where it may begin: with all of it, or with each user's message.
+    cuts = [0, *(i for i, message in enumerate(messages) if message["role"] == "user")]
     prompts: dict[int, list[int]] = {0: prompt}
 
     def fits(cut: int) -> bool:
@@ -65,14 +66,6 @@ def fit_chat(
             hint="Shorten the last message, the system message or the tools.",
         )
     return prompts[cut], len(messages) - len(_from(messages, cut))
-
-
-def _cuts(messages: Sequence[Message]) -> list[int]:
-    """Where a conversation may begin, in order: with all of it, then with each later turn."""
-    turns = [place for place, message in enumerate(messages) if message["role"] == "user"]
-    if turns and all(message["role"] in _ALWAYS_KEPT for message in messages[: turns[0]]):
-        turns = turns[1:]
-    return [0, *turns]
 
 
 def _from(messages: Sequence[Message], cut: int) -> list[Message]:
