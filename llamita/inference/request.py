@@ -88,7 +88,7 @@ class Reply:
             self.finished = True
             if not self._shows_stop_token:
                 return TokenEvent(self.row, None, self._rest(), "stop", token_id, None, dropped)
-            text = self._push(token_id) + self._rest()
+            text = self._stop_strings.push(self._push(token_id)) + self._rest()
             return TokenEvent(self.row, token_id, text, "stop", token_id, logprob, dropped)
         self.count += 1
         text = self._stop_strings.push(self._push(token_id))
