@@ -191,7 +191,7 @@ def constraint_part(one: Ours, rounds: int) -> dict[str, Any]:
     tokens, _, constrained_rate = one.generate(prompt, 200, schema=SCHEMA, **sampling)
     steps = [1 / one.generate(prompt, len(tokens), **sampling)[2] for _ in range(rounds)]
     free = SamplingParams.from_settings(sampling)
-    logits = np.random.default_rng(0).normal(size=(1, vocab_size)).astype(np.float32)
+    logits = np.random.default_rng(0).normal(size=vocab_size).astype(np.float32)
     compiling, masked, plain = [], [], []
     for number in range(20):
         schema = {**SCHEMA, "title": f"Person {number}"}
@@ -200,15 +200,15 @@ def constraint_part(one: Ours, rounds: int) -> dict[str, Any]:
         constraint = compile_constraint(params, tokenizer, frozenset())
         assert constraint is not None
         compiling.append(time.perf_counter() - start)
-        matcher, history = constraint.start(prompt), [History(prompt, params, vocab_size)]
+        matcher, history = constraint.start(prompt), History(prompt, params, vocab_size)
         start = time.perf_counter()
         for token_id in tokens:
-            choose(logits, params, history, [0.5], [matcher.mask()])
+            choose(logits, params, history, 5, matcher.mask())
             matcher.accept(token_id)
         masked.append((time.perf_counter() - start) / len(tokens))
         start = time.perf_counter()
         for _ in tokens:
-            choose(logits, free, history, [0.5], [None])
+            choose(logits, free, history, 5)
         plain.append((time.perf_counter() - start) / len(tokens))
     taken = median(masked) - median(plain)
     return {

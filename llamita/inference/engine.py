@@ -24,7 +24,7 @@ from llamita.errors import GenerationError
 from llamita.inference.backend import Backend
 from llamita.inference.constraints import compile_constraint
 from llamita.inference.request import Request, TokenEvent
-from llamita.inference.row import Row, Sink, draw
+from llamita.inference.row import Row, Sink
 from llamita.inference.slots import Slots, shared_length
 from llamita.inference.speculative import StepTimes, plan
 from llamita.inference.stopping import context_length, token_limit
@@ -232,11 +232,13 @@ class Engine:
         """Read the next tokens of some rows in one pass, and draw for those that are through."""
         segments = [row.segment(length) for row, length in shares]
         logits = self.backend.prefill(segments)[:, : self._vocab_size]
-        through = [row for row, length in shares if row.unread == length]
-        for row, length in shares:
+        first = 0
+        for (row, length), segment in zip(shares, segments, strict=True):
             row.written += length
-        draw(through, logits)
-        for (row, _), segment in zip(shares, segments, strict=True):
+            own = logits[first : first + segment.num_logits]
+            first += len(own)
+            if len(own):
+                row.draw(own)
             self._slots.note(row.slot, row.tokens[: row.written], segment.end)
 
     def _go_on(self, due: list[Row], is_alone: bool) -> None:
@@ -270,8 +272,8 @@ class Engine:
             [row.tokens[-1] for row in due],
             [row.written for row in due],
         )
-        draw(due, logits[:, : self._vocab_size])
-        for row in due:
+        for row, own in zip(due, logits[:, None, : self._vocab_size], strict=True):
+            row.draw(own)
             self._slots.note(row.slot, row.tokens[: row.written], row.written)
 
     def _new_row(self, request: Request, sink: Sink) -> Row:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-
-import numpy as np
 
 from llamita.errors import GenerationError
 from llamita.inference.backend import Logits, Segment
 from llamita.inference.constraints import Constraint, Matcher
-from llamita.inference.params import SamplingParams
+from llamita.inference.noise import NoiseStream
 from llamita.inference.request import Reply, Request, TokenEvent
 from llamita.inference.sampling import (
     NO_TOKEN,
     History,
-    Mask,
-    UniformStream,
     choose,
     log_probabilities,
+    no_token_error,
 )
 from llamita.inference.speculative import PromptLookup
 from llamita.tokenizer.base import Tokenizer
@@ -49,12 +46,12 @@ class Row:
         self.slot = -1
         self.draft: list[int] = []
         self.finished = False
-        self.history = History(request.prompt, self.params, vocab_size)
+        self._history = History(request.prompt, self.params, vocab_size)
         self.lookup: PromptLookup | None = None
         if self.params.speculative:
             self.lookup = PromptLookup(request.prompt, self.params.speculative)
         self._reply = Reply(request, limit, tokenizer)
-        self._uniforms = UniformStream(self.params.seed)
+        self._noise = NoiseStream(self.params.seed)
         self._matcher: Matcher | None = constraint.start(request.prompt) if constraint else None
         self._sink = sink
         self._dropped = 0
@@ -107,21 +104,32 @@ class Row:
         self._dropped += before - len(self.tokens)
         self.written = 0
 
-    def uniform(self) -> float:
-        """The row's next random number of [0, 1)."""
-        return self._uniforms.next()
+    def draw(self, logits: Logits) -> None:
+        """Draw what follows the tokens just read, to the last and the draft, and tell the sink.
 
-    def allowed(self) -> Mask | None:
-        """The tokens that the row's constraint lets follow, as bits; None where there is none."""
-        return self._matcher.mask() if self._matcher else None
+        logits [1 + D, V]: those after the last token and after each drafted one. A drafted token is
+        kept where it is what was drawn anyway, so a row's tokens do not depend on its drafts.
+        """
+        draft, self.draft = self.draft, []
+        self.written = len(self.tokens)
+        accepted = 0
+        try:
+            for place, after in enumerate(logits):
+                self._draw_one(after)
+                if self.finished or place == len(draft) or self.tokens[-1] != draft[place]:
+                    break
+                accepted += 1
+        except GenerationError as error:
+            self.fail(error)
+        self.written = min(self.written + accepted, len(self.tokens))
+        if draft and self.lookup:
+            self.lookup.observe(len(draft), accepted)
 
-    def accept(self, token_id: int, logits: Logits) -> None:
-        """Take the drawn token, and tell the sink. logits [V] are those it was drawn from."""
+    def _draw_one(self, logits: Logits) -> None:
+        mask = self._matcher.mask() if self._matcher else None
+        token_id = choose(logits, self.params, self._history, self._noise.next(), mask)
         if token_id == NO_TOKEN:
-            raise GenerationError(
-                "the model's logits are not numbers (NaN): its weights or their precision are bad.",
-                hint="Try dtype float32, or another checkpoint of the run.",
-            )
+            raise no_token_error(logits, self.params, self._history, mask)
         logprob = None
         if self.params.logprobs is not None:
             logprob = log_probabilities(logits, token_id, self.params.logprobs)
@@ -132,22 +140,18 @@ class Row:
         event = self._reply.accept(
             token_id, logprob, dropped=self._dropped, is_complete=is_complete
         )
-        if event.finish_reason == "length" and self._fails_when_full:
-            self._sink(replace(event, finish_reason=None))
-            self.fail(
-                GenerationError(
-                    f"the text has filled the model's context of {self.context} tokens and has not "
-                    "come to its end.",
-                    hint="Shorten the prompt, give max_tokens, or choose another overflow than "
-                    "'error'.",
-                )
-            )
-            return
         if event.token_id is not None:
             self.tokens.append(token_id)
-            self.history.append(token_id)
+            self._history.append(token_id)
             if self.lookup:
                 self.lookup.append(token_id)
+        if event.finish_reason == "length" and self._fails_when_full:
+            self._sink(replace(event, finish_reason=None))
+            raise GenerationError(
+                f"the text has filled the model's context of {self.context} tokens and has not "
+                "come to its end.",
+                hint="Give max_tokens, shorten the prompt, or choose another overflow.",
+            )
         self.finished = event.is_last
         self._sink(event)
 
@@ -160,60 +164,3 @@ class Row:
         """End a row that has no room for a token."""
         self.finished = True
         self._sink(TokenEvent(self._reply.row, None, "", "length"))
-
-
-def draw(rows: Sequence[Row], logits: Logits) -> None:
-    """Draw what follows the tokens that each of `rows` has read, to the last and the draft.
-
-    logits [N, V]: of each row those after its last token and after each drafted one. A drafted
-    token is kept where it is what was drawn anyway, so a row's tokens do not depend on its drafts.
-    """
-    alike: dict[SamplingParams, list[tuple[Row, Logits]]] = {}
-    first = 0
-    for row in rows:
-        row.written = len(row.tokens)
-        own = logits[first : first + 1 + len(row.draft)]
-        first += len(own)
-        if row.draft:
-            _draw_drafted(row, own)
-        else:
-            alike.setdefault(row.params, []).append((row, own))
-    for group in alike.values():
-        _draw_together([row for row, _ in group], [own for _, own in group])
-
-
-def _draw_drafted(row: Row, logits: Logits) -> None:
-    draft, row.draft = row.draft, []
-    accepted = 0
-    for place in range(len(logits)):
-        _draw_together([row], [logits[place : place + 1]])
-        if row.finished or place == len(draft) or row.tokens[-1] != draft[place]:
-            break
-        accepted += 1
-    row.written = min(row.written + accepted, len(row.tokens))
-    if row.lookup:
-        row.lookup.observe(len(draft), accepted)
-
-
-def _draw_together(rows: list[Row], logits: list[Logits]) -> None:
-    """One token for each of several rows with the same settings; logits: [1, V] of each."""
-    able: list[tuple[Row, Mask | None, Logits]] = []
-    for row, own in zip(rows, logits, strict=True):
-        try:
-            able.append((row, row.allowed(), own))
-        except GenerationError as error:
-            row.fail(error)
-    if not able:
-        return
-    token_ids = choose(
-        np.concatenate([own for _, _, own in able]),
-        rows[0].params,
-        [row.history for row, _, _ in able],
-        [row.uniform() for row, _, _ in able],
-        [mask for _, mask, _ in able],
-    )
-    for (row, _, own), token_id in zip(able, token_ids, strict=True):
-        try:
-            row.accept(token_id, own[0])
-        except GenerationError as error:
-            row.fail(error)

@@ -7,16 +7,14 @@
 At temperature 0 the likeliest token is taken after the masks. All is computed in float32, sums of
 probabilities in float64, and of equal logits the lower id comes first.
 
-Randomness comes as one uniform number per token from a stream of the row's own (`UniformStream`),
-and the token is read off the cumulative distribution. Rows are worked on one at a time, so that a
-row's tokens depend on its own logits, settings and seed alone.
+Randomness comes from a stream of the row's own (`noise`), as noise of each token. A row's
+tokens depend on its own logits, settings and seed alone.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -34,7 +32,8 @@ from llamita.inference.filters import (
     keep_typical,
 )
 from llamita.inference.history import History
-from llamita.inference.params import MAX_SEED, SamplingParams
+from llamita.inference.noise import Key, race
+from llamita.inference.params import SamplingParams
 from llamita.inference.penalties import (
     add_bias,
     apply_frequency_penalties,
@@ -47,12 +46,10 @@ __all__ = [
     "History",
     "Mask",
     "TokenLogprob",
-    "UniformStream",
     "apply_temperature",
     "choose",
     "log_probabilities",
     "no_token_error",
-    "sample",
 ]
 
 Mask: TypeAlias = "NDArray[np.uint32]"
@@ -63,37 +60,32 @@ token t is bit t % 32, from the low end, of word t // 32.
 NO_TOKEN = -1
 """What `choose` gives for a row that has no distribution: NaN, or every token is masked."""
 
-_BLOCK = 256  # tokens whose probabilities are added up at once before one is read off
 _TEMPERATURES = (1e-30, 1e30)  # float32 cannot divide by much less or more: the limits are reached
 
 
 def choose(
     logits: Logits,
     params: SamplingParams,
-    histories: Sequence[History],
-    uniforms: Sequence[float],
-    allowed: Sequence[Mask | None] | None = None,
-) -> list[int]:
-    """The next token of each row: all the steps above, in their order.
+    history: History,
+    key: Key,
+    mask: Mask | None = None,
+) -> int:
+    """A row's next token: all the steps above, in their order.
 
-    logits: [B, V], which are left as they are; columns from a history's vocab_size on are padding.
-    histories: what each row has seen. uniforms: one number of [0, 1) for each row, not looked at
-    at temperature 0. allowed: for each row the tokens that its constraint lets follow, or None.
+    logits: [V], which are left as they are; those from history's vocab_size on are padding.
+    history: what the row has seen. key: the noise of the draw, not looked at at temperature 0.
+    mask: the tokens that the row's constraint lets follow, or None.
 
-    Gives NO_TOKEN for a row that has no distribution; `no_token_error` says why.
+    Gives NO_TOKEN where there is no distribution; `no_token_error` says why.
     """
-    masks = [None] * len(histories) if allowed is None else allowed
     with np.errstate(over="ignore"):  # to minus infinity: a probability of 0, as it should be
-        return [
-            _choose(row, params, history, uniform, mask)
-            for row, history, uniform, mask in zip(logits, histories, uniforms, masks, strict=True)
-        ]
+        return _choose(logits[: history.vocab_size], params, history, key, mask)
 
 
 def _choose(
-    logits: Logits, params: SamplingParams, history: History, uniform: float, mask: Mask | None
+    logits: Logits, params: SamplingParams, history: History, key: Key, mask: Mask | None
 ) -> int:
-    row = _adjusted(logits[: history.vocab_size], params, history)
+    row = _adjusted(logits, params, history)
     ids: Places | None = None
     if mask is not None:
         bits = _allowed(mask, len(row))
@@ -108,11 +100,10 @@ def _choose(
     best = int(row.argmax())
     if not np.isfinite(row[best]):
         return NO_TOKEN
-    if params.temperature == 0:
-        place = best
-    else:
-        place = _draw(apply_temperature(row, params.temperature), params, uniform)
-    return place if ids is None else int(ids[place])
+    if params.temperature != 0:
+        row = apply_temperature(row, params.temperature)
+        return _draw(row, ids, params, key)
+    return best if ids is None else int(ids[best])
 
 
 def _adjusted(row: Logits, params: SamplingParams, history: History) -> Logits:
@@ -138,9 +129,11 @@ def _adjusted(row: Logits, params: SamplingParams, history: History) -> Logits:
     return row
 
 
-def _draw(logits: Logits, params: SamplingParams, uniform: float) -> int:
-    """The place of a token drawn from logits [N] that the temperature has been applied to."""
-    ids: Places | None = None
+def _draw(logits: Logits, ids: Places | None, params: SamplingParams, key: Key) -> int:
+    """A token drawn from logits [N] that the temperature has been applied to.
+
+    ids: the token at each place; None where they are the places themselves.
+    """
     steps: tuple[tuple[Callable[[Logits, Any], Places], float, float], ...] = (
         (keep_top_k, params.top_k, 0),
         (keep_typical, params.typical_p, 1.0),
@@ -152,7 +145,7 @@ def _draw(logits: Logits, params: SamplingParams, uniform: float) -> int:
             places = keep(logits, value)
             logits = logits[places]
             ids = places if ids is None else ids[places]
-    place = sample(logits, uniform)
+    place = race(np.exp(logits - logits.max()), ids, key)
     return place if ids is None else int(ids[place])
 
 
@@ -166,37 +159,6 @@ def apply_temperature(logits: Logits, temperature: float) -> Logits:
         scaled: Logits = logits - logits.max()
         scaled /= np.float32(min(max(temperature, smallest), largest))
     return scaled
-
-
-def sample(logits: Logits, uniform: float) -> int:
-    """Read a place off the distribution: the first whose cumulated share passes `uniform`.
-
-    logits [N], at least one of them finite; uniform of [0, 1). What has probability 0 is never
-    given.
-    """
-    weights = np.exp(logits - logits.max())
-    if len(weights) <= 4 * _BLOCK:
-        return _passing(weights.astype(np.float64).cumsum(), uniform)
-    # Adding up one by one is slow: first the block of places, then the place.
-    whole = len(weights) // _BLOCK * _BLOCK
-    sums = weights[:whole].reshape(-1, _BLOCK).sum(axis=1, dtype=np.float64)
-    filled = np.append(sums, weights[whole:].sum(dtype=np.float64)).cumsum()
-    block = _passing(filled, uniform)
-    before = filled[block - 1] if block else 0.0
-    share = (uniform * filled[-1] - before) / (filled[block] - before)
-    first = block * _BLOCK
-    return first + _passing(weights[first : first + _BLOCK].astype(np.float64).cumsum(), share)
-
-
-def _passing(cumulated: NDArray[np.float64], share: float) -> int:
-    """The first place where more than `share` of the total is reached.
-
-    It is one where the sum grows, so no place of weight 0. Rounding may bring the share up to the
-    total: then the last place that grew.
-    """
-    total = cumulated[-1]
-    passed = cumulated.searchsorted(share * total, side="right")
-    return int(min(passed, cumulated.searchsorted(total)))
 
 
 def _allowed(mask: Mask, vocab_size: int) -> NDArray[np.bool_]:
@@ -222,28 +184,6 @@ def no_token_error(
         f"no token may follow: {' and '.join(masks)} rule out all of them.",
         hint="Take one of these settings back, or loosen it.",
     )
-
-
-class UniformStream:
-    """Uniform numbers of [0, 1) for one row, from its seed; None takes a new seed.
-
-    Made from the raw 64-bit numbers of PCG64, which are the same in every version of NumPy and on
-    every machine, and drawn in blocks, so that a step costs no call into the generator.
-    """
-
-    _BLOCK = 64
-
-    def __init__(self, seed: int | None) -> None:
-        self._generator = np.random.PCG64(secrets.randbelow(MAX_SEED) if seed is None else seed)
-        self._block: list[float] = []
-
-    def next(self) -> float:
-        """The next number."""
-        if not self._block:
-            raw = self._generator.random_raw(self._BLOCK)
-            # The upper 53 bits: as many as a float holds, so that none rounds up to 1.
-            self._block = ((raw >> np.uint64(11)) * 2.0**-53).tolist()[::-1]
-        return self._block.pop()
 
 
 @dataclass(frozen=True)

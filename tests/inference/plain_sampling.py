@@ -84,13 +84,13 @@ def repeats(text: list[int], token: int, size: int) -> bool:
 def plain_choice(
     row: list[float],
     params: SamplingParams,
-    u: float,
+    key: int,
     prompt: list[int] = (),
     output: list[int] = (),
     allowed: set[int] | None = None,
 ) -> tuple[int | None, float]:
-    """The token by the documented order (None: there is none), and how near u or p came to a
-    border: at a border rounding decides.
+    """The token by the documented order (None: there is none), and how near a choice came to
+    another: at a border rounding decides.
     """
     scores = adjusted(row, params, list(prompt), list(output), allowed)
     if not scores:
@@ -114,10 +114,21 @@ def plain_choice(
         gap = min([gap, *distances])
         scores = {i: scores[i] for i in scores if shares[i] >= params.min_p * best}
     shares = softmax(scores)
-    reached = 0.0
-    for i in sorted(shares):
-        reached += shares[i]
-        gap = min(gap, abs(reached - u))
-        if u < reached:
-            break
-    return i, gap
+    # Each token has a clock that rings after its noise over its probability; the first is drawn.
+    soonest = sorted((clock(i, key) / share, i) for i, share in shares.items() if share > 0)
+    if len(soonest) > 1:
+        gap = min(gap, soonest[1][0] / soonest[0][0] - 1)
+    return soonest[0][1], gap
+
+
+def clock(token_id, key):
+    """An exponential variable of the token: two rounds of a 32-bit hash with the key's halves."""
+    bits = token_id * 0x9E3779B1 % 2**32
+    for half in (key % 2**32, key // 2**32):
+        bits = (bits + half) % 2**32
+        bits ^= bits >> 16
+        bits = bits * 0x21F0AAAD % 2**32
+        bits ^= bits >> 15
+        bits = bits * 0x735A2D97 % 2**32
+        bits ^= bits >> 15
+    return -math.log1p(-(bits + 0.5) / 2**32)

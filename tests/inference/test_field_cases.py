@@ -96,11 +96,11 @@ def test_case_29_top_p_keeps_the_token_that_crosses_p_and_always_the_likeliest()
 
 
 def test_case_29_top_p_applies_after_temperature():
-    logits = np.log(np.array([[0.5, 0.3, 0.2]], dtype=np.float32))
+    logits = np.log(np.array([0.5, 0.3, 0.2], dtype=np.float32))
     for temperature, kept in ((1.0, {0, 1}), (0.1, {0}), (100.0, {0, 1, 2})):
         params = SamplingParams(temperature=temperature, top_p=0.7)
         history = History([], params, 3)
-        drawn = {choose(logits, params, [history], [u])[0] for u in np.linspace(0, 0.999, 200)}
+        drawn = {choose(logits, params, history, key) for key in range(200)}
         assert drawn == kept
 
 

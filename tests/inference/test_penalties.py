@@ -33,10 +33,10 @@ def test_repetition_penalty_divides_positive_and_multiplies_negative_logits():
 def test_rows_do_not_share_what_was_seen():
     params = SamplingParams(temperature=0, repetition_penalty=2.0)
     first, second = History([1, 2], params, 4), History([0], params, 4)
-    logits = array([[3, 4, -3, 1], [3, 4, -3, 1]])
-    assert choose(logits, params, [first, second], [0, 0]) == [0, 1]
+    logits = array([3, 4, -3, 1])
+    assert [choose(logits, params, history, 0) for history in (first, second)] == [0, 1]
     first.append(0)
-    assert choose(logits, params, [first, second], [0, 0]) == [1, 1]
+    assert [choose(logits, params, history, 0) for history in (first, second)] == [1, 1]
     assert second.seen.ids.tolist() == [0]
 
 
