@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from llamita.errors import GenerationError
 from llamita.inference.constraint_schemas import check_schema, json_escapes, required_texts
@@ -29,7 +30,11 @@ _LARK = re.compile(
     r"//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/"
     r'|"(?P<literal>(?:\\.|[^"\\\n])*)"'
     r"|(?P<token><[^<>\s]+>)|\b(?P<option>stop|temperature)\s*="
+    r"|(?P<rule>:)|(?P<both>&)"
 )
+_JSON = re.compile(r"%json\s*(?={)")
+_MOST_RULES = 1000  # one that leads to the next takes stack in llguidance
+_MOST_INTERSECTIONS = 4  # of regular expressions; the work grows with their product
 
 
 def write_grammar(kind: str, text: str, alphabet: Alphabet, *, after_space: bool) -> str:
@@ -62,22 +67,31 @@ def write_grammar(kind: str, text: str, alphabet: Alphabet, *, after_space: bool
 
 
 def _of_schema(text: str, alphabet: Alphabet) -> str:
-    schema = json.loads(text)
+    schema = _with_options(json.loads(text), "schema", alphabet)
+    # A space in front does no harm to JSON, whether it is shown or not.
+    return _grammars('start: " "? @json', json={"json_schema": schema})
+
+
+def _with_options(schema: dict[str, Any], kind: str, alphabet: Alphabet) -> dict[str, Any]:
+    """A checked schema that says how its JSON is written."""
     check_schema(schema)
     if not alphabet.is_complete:
-        _check("schema", required_texts(schema), alphabet)
+        _check(kind, required_texts(schema), alphabet)
     options = {
         "item_separator": ", ?",
         "key_separator": ": ?",
         "whitespace_flexible": False,
         "json_allowed_escapes": json_escapes(alphabet),
     }
-    # A space in front does no harm to JSON, whether it is shown or not.
-    return _grammars('start: " "? @json', json={"json_schema": {**schema, "x-guidance": options}})
+    return {**schema, "x-guidance": options}
 
 
 def _of_lark(text: str, alphabet: Alphabet, after_space: bool) -> str:
-    for part in _LARK.finditer(text):
+    plain, text = _split_json(text, alphabet)
+    rules = intersections = 0
+    for part in _LARK.finditer(plain):
+        rules += part["rule"] is not None
+        intersections += part["both"] is not None
         if part["token"]:
             raise GenerationError(
                 f"the grammar names the token {part['token']}: only text can be constrained.",
@@ -88,11 +102,35 @@ def _of_lark(text: str, alphabet: Alphabet, after_space: bool) -> str:
                 f"the grammar sets {part['option']} of a rule, which is not supported.",
                 hint="A rule can have suffix, lazy and max_tokens; temperature is a setting.",
             )
+    if rules > _MOST_RULES or intersections > _MOST_INTERSECTIONS:
+        raise GenerationError(
+            f"the grammar has {rules} rules and {intersections} signs &; it may have "
+            f"{_MOST_RULES} and {_MOST_INTERSECTIONS}.",
+            hint="Make it smaller.",
+        )
     if not alphabet.is_complete:
-        _check("grammar", _lark_literals(text), alphabet)
+        _check("grammar", _lark_literals(plain), alphabet)
     if after_space:
         return _grammars('start: " " @text', text={"lark_grammar": text + _ANY_SPELLING})
     return _grammars(text)
+
+
+def _split_json(text: str, alphabet: Alphabet) -> tuple[str, str]:
+    """A grammar without its JSON schemas (`%json {…}`), and with them, checked, as ours are."""
+    plain = whole = ""
+    at = 0
+    for found in _JSON.finditer(text):
+        if found.start() < at:
+            continue
+        try:
+            schema, end = json.JSONDecoder().raw_decode(text, found.end())
+        except (ValueError, RecursionError) as error:
+            raise GenerationError(f"the grammar has a %json that is no JSON: {error}.") from None
+        schema = _with_options(schema, "grammar", alphabet)
+        plain += text[at : found.start()] + '""'
+        whole += text[at : found.end()] + json.dumps(schema, ensure_ascii=False)
+        at = end
+    return plain + text[at:], whole + text[at:]
 
 
 def _of_regex(regex: str, alphabet: Alphabet) -> str:

@@ -43,13 +43,26 @@ _MARKS = {
 _TAKES_ITS_TYPE_FROM = ("enum", "const", "$ref", "anyOf", "oneOf", "allOf")
 
 
+_MOST = {"schemas": 1500, "allOf": 10, "patternProperties": 50, "required": 1500}
+
+
 def check_schema(schema: dict[str, Any]) -> None:
-    """Refuse keywords that would not be enforced.
+    """Refuse keywords that would not be enforced, and what would take too long to read.
 
     Raises:
         GenerationError: naming the keyword.
     """
+    counts = dict.fromkeys(_MOST, 0)
     for part in _subschemas(schema):
+        counts["schemas"] += 1
+        for keyword, kind in (("allOf", list), ("patternProperties", dict), ("required", list)):
+            counts[keyword] += len(_of(part, keyword, kind))
+        for keyword, most in _MOST.items():
+            if counts[keyword] > most:
+                raise GenerationError(
+                    f"schema is too large: of {keyword} there may be {most} in all.",
+                    hint="Make it smaller.",
+                )
         for keyword in part:
             if keyword not in _KNOWN:
                 raise _unknown(keyword)

@@ -72,9 +72,12 @@ class _Compiler:
         table = self.table
         grammar = write_grammar(kind, text, table.alphabet, after_space=after_space)
         matcher = new_matcher(kind, grammar, table)
-        mask = next_mask(matcher, table)
-        if mask is None and not is_stuck(matcher):
-            raise grammar_error(kind, matcher)
+        begun = matcher.deep_copy()
+        if kind == "schema" and " " in table.alphabet:
+            begun.consume_token(table.tokens.index(b" "))  # it may come first: it proves nothing
+        mask = next_mask(begun, table)
+        if mask is None and not is_stuck(begun):
+            raise grammar_error(kind, begun)
         if mask is None:
             free = write_grammar(kind, text, byte_table().alphabet, after_space=after_space)
             character = wanted_character(kind, free, b"", table.alphabet)
