@@ -103,6 +103,7 @@ def test_a_leading_space_that_is_not_shown(new_model: Any) -> None:
             assert result.text in (" yes", "no")
 
 
+@pytest.mark.slow
 def test_a_real_model(smollm2: Path) -> None:
     lm = llamita.load(smollm2)
     prompt = "What is the weather in Paris for the next three days? Call a function."

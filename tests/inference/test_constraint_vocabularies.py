@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import gc
 import json
+import random
 import re
+import subprocess
+import sys
 import weakref
 
+import llguidance
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llamita.errors import GenerationError
 from llamita.inference import constraints
+from llamita.inference.constraint_grammars import write_grammar
 from llamita.inference.constraint_tokens import Alphabet, TokenTable, byte_table
 from llamita.tokenizer.base import Tokenizer
 from tests.inference.conftest import ByteTokenizer
-from tests.inference.constraint_cases import allowed, characters, constrain, say
+from tests.inference.constraint_cases import allowed, characters, constrain, say, tokenizer_of
 
 PARTS = [bytes([byte]) for byte in range(0x80, 0x100)]
 
@@ -80,6 +86,27 @@ def test_equal_tokens_are_both_allowed() -> None:
 def test_tokens_too_long_for_the_library_are_left_out() -> None:
     tokenizer = Tokens([b"a", b"a" * 1000, b"a" * 5000])
     assert allowed(constrain(tokenizer, regex="a*b?").start([])) == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "spm", "llama", "tiktoken", "gguf-pieces"])
+def test_masks_are_those_of_the_tokenizer_json_where_llguidance_reads_it(kind: str) -> None:
+    """The other way to tell llguidance of a vocabulary, which not every kind of tokenizer has."""
+    tokenizer = tokenizer_of(kind)
+    theirs = llguidance.LLTokenizer(json.dumps(tokenizer.definition()))
+    table = TokenTable.of(tokenizer)
+    grammar = write_grammar("schema", '{"type":"object"}', table.alphabet, after_space=False)
+    other = llguidance.LLMatcher(theirs, grammar)
+    matcher = constrain(tokenizer, schema=True).start(tokenizer.encode("the"))
+    draw = random.Random(0)
+    for _ in range(60):
+        bits = np.unpackbits(np.frombuffer(other.compute_bitmask(), np.uint8), bitorder="little")
+        ids = [int(i) for i in np.flatnonzero(bits) if not tokenizer.is_special(int(i))]
+        assert allowed(matcher) == ids
+        if not ids:
+            break
+        token_id = draw.choice(ids)
+        matcher.accept(token_id)
+        assert other.consume_token(token_id)
 
 
 LETTERS = characters("abcdefghijklmnopqrstuvwxyz ,.")
@@ -158,6 +185,20 @@ def test_a_grammar_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TokenTable, "of", None)
     first.accept(tokenizer.encode("a")[0])
     assert len(allowed(constrain(tokenizer, regex="a+").start([]))) == 1
+
+
+def test_the_library_is_loaded_when_a_text_is_first_constrained() -> None:
+    program = (
+        "import sys, llamita.inference.constraints;"
+        "sys.exit(any(name in sys.modules for name in ('llguidance', 'torch')))"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(GenerationError, match="need the package llguidance"):
+        constrain(characters("ab"), regex="a")
 
 
 def test_the_oldest_of_many_grammars_is_forgotten() -> None:
