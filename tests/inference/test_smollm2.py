@@ -36,24 +36,14 @@ def lm(smollm2) -> LM:
     return llamita.load(smollm2, device="cpu")
 
 
-@pytest.fixture(scope="module")
-def alone(lm):
-    """A model whose engine holds nothing but what one prompt needs, anew for each."""
-
-    def generate(prompt, **settings):
-        return LM(lm.model, lm.tokenizer).generate(prompt, **settings)
-
-    return generate
-
-
 @pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[2]], ids=["greedy", "seeded"])
-def test_a_ragged_batch_equals_single_runs(lm, alone, settings):
+def test_a_ragged_batch_equals_single_runs(lm, settings):
     batch = lm.generate(PROMPTS, **settings, **LENGTH)
-    assert batch == [alone(prompt, **settings, **LENGTH) for prompt in PROMPTS]
+    assert batch == [lm.generate(prompt, **settings, **LENGTH) for prompt in PROMPTS]
     assert len({tuple(result.token_ids) for result in batch}) == len(PROMPTS)
 
 
-def test_requests_with_settings_of_their_own_equal_single_runs(lm, alone):
+def test_requests_with_settings_of_their_own_equal_single_runs(lm):
     """They join the engine one after the other, while others are under way."""
     length = {**LENGTH, "max_tokens": 8}
     streams = []
@@ -66,7 +56,7 @@ def test_requests_with_settings_of_their_own_equal_single_runs(lm, alone):
     for row, stream in enumerate(streams):
         tokens[row] += [event.token_id for event in stream]
     for row, (prompt, settings) in enumerate(zip(PROMPTS, SETTINGS, strict=True)):
-        assert tokens[row] == alone(prompt, **settings, **length).token_ids
+        assert tokens[row] == lm.generate(prompt, **settings, **length).token_ids
 
 
 def test_text_of_a_real_tokenizer_is_streamed_in_whole_characters(lm):
