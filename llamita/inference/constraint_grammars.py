@@ -16,16 +16,26 @@ from collections.abc import Iterator
 from typing import Any
 
 from llamita.errors import GenerationError
-from llamita.inference.constraint_schemas import check_schema, json_escapes, required_texts
+from llamita.inference.constraint_schemas import (
+    LONGEST_REGEX,
+    check_schema,
+    json_escapes,
+    required_texts,
+)
 from llamita.inference.constraint_tokens import Alphabet
 
-LONGEST = 1_000_000
-"""Characters of a schema, a grammar, a regular expression or all choices together."""
+LONGEST = {
+    "schema": 1_000_000,
+    "regex": LONGEST_REGEX,
+    "grammar": 100_000,
+    "choices": 1_000_000,
+}
+"""Characters that are read of each, of all choices together; in seconds at the worst."""
 
 # Without this, llguidance would have a forced text written in one spelling alone. The last one in
 # a grammar counts.
 _ANY_SPELLING = '\n%llguidance {"no_forcing": true}\n'
-_VERBOSE_FLAG = re.compile(r"\(\?[a-zA-Z]*x")
+_VERBOSE_FLAG = re.compile(r"(?<!\\)\(\?[a-zA-Z]*x")
 _LARK = re.compile(
     r"//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/"
     r'|"(?P<literal>(?:\\.|[^"\\\n])*)"'
@@ -52,9 +62,9 @@ def write_grammar(kind: str, text: str, alphabet: Alphabet, *, after_space: bool
             f"{kind} is no valid Unicode: a lone surrogate U+{ord(text[error.start]):04X} at "
             f"character {error.start}."
         ) from None
-    if len(text) > LONGEST:
+    if len(text) > LONGEST[kind]:
         raise GenerationError(
-            f"{kind} has {len(text):,} characters; at most {LONGEST:,} are read.",
+            f"{kind} has {len(text):,} characters; at most {LONGEST[kind]:,} are read.",
             hint="Make it smaller.",
         )
     if kind == "schema":

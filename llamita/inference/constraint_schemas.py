@@ -14,6 +14,9 @@ from typing import Any
 from llamita.errors import GenerationError
 from llamita.inference.constraint_tokens import Alphabet
 
+LONGEST_REGEX = 10_000
+"""Characters: the work of llguidance grows with their square."""
+
 _OF_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE = ("items", "additionalItems", "additionalProperties")
@@ -66,6 +69,13 @@ def check_schema(schema: dict[str, Any]) -> None:
         for keyword in part:
             if keyword not in _KNOWN:
                 raise _unknown(keyword)
+        for regex in (part.get("pattern"), *_of(part, "patternProperties", dict)):
+            if isinstance(regex, str) and len(regex) > LONGEST_REGEX:
+                raise GenerationError(
+                    f"schema has a pattern of {len(regex):,} characters; at most "
+                    f"{LONGEST_REGEX:,} are read.",
+                    hint="Make it smaller.",
+                )
         least, required = part.get("minProperties"), part.get("required")
         named = len(required) if isinstance(required, list) else 0
         # Names that the schema leaves open may come twice, and would be counted twice.
