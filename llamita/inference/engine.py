@@ -153,8 +153,7 @@ class Engine:
             self._go_on(due, is_alone=not reading)
         for request_id, row in list(self._rows.items()):
             if row.finished:
-                self._slots.release(row.slot)
-                del self._rows[request_id]
+                self.cancel(request_id)
             elif len(row.tokens) > self.context:
                 row.drop_oldest(
                     max(1, self.context - self.context // 2), self._bos_length(row.tokens)
@@ -172,8 +171,9 @@ class Engine:
         for request_id, row in list(self._waiting.items()):
             if not self._slots.free or row.capacity > self.backend.capacity:
                 return
+            del self._waiting[request_id]
             row.slot = self._slots.take()
-            self._rows[request_id] = self._waiting.pop(request_id)
+            self._rows[request_id] = row
 
     def _fit_cache(self, needed: int) -> None:
         """Give the cache the size that the rows under way and waiting want and the budget allows.
