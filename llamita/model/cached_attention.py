@@ -20,6 +20,10 @@ from llamita.model.rope import RotaryEmbedding, rotate, turn
 
 Tables = tuple[Tensor, Tensor]
 
+# Queries read at a time. A block of them looks at no key after its last, so that little of what is
+# masked is computed: on a CPU a quarter faster at 512 tokens than one call that knows it is causal.
+_QUERIES = 128
+
 
 class DecodePlan:
     """One token in each of B slots, which must ascend.
@@ -52,14 +56,12 @@ class DecodePlan:
         self._cache.write(layer, self._written, k, v)
         keys, values = self._cache.layer(layer)
         # Query heads that share keys are the rows of one product: [B, K, H / K, D].
-        y = _mix(
-            q.view(q.shape[0], kv_heads, -1, q.shape[2]),
-            keys[self._rows, :, : self._places],
-            values[self._rows, :, : self._places],
-            self._key_tables,
-            self._mask,
-        )
-        return y.flatten(1)
+        q = q.view(q.shape[0], kv_heads, -1, q.shape[2])
+        keys = keys[self._rows, :, : self._places].to(q.dtype)
+        values = values[self._rows, :, : self._places].to(q.dtype)
+        if self._key_tables is not None:
+            keys = rotate(keys, *self._key_tables)
+        return _mix(q, keys, values, self._mask).flatten(1)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class PrefillPlan:
         q, k = _rotated(qk, self._tables, v.shape[1], keys_too=self._rotates_keys)
         self._cache.write(layer, self._written, k, v)
         keys, values = self._cache.layer(layer)
-        outputs = [part.attend(q, keys, values) for part in self._parts]
+        outputs = [y for part in self._parts for y in part.attend(q, keys, values)]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
@@ -111,26 +113,42 @@ class _Part:
         lengths = torch.tensor([max(stretch.row_length, end)], device=cache.device)
         self.tables = rope.tables(at[:, None], lengths.expand(len(at)))
         self.written = cache.places(torch.full_like(at, stretch.slot), at)
-        self._rows = slice(begin, begin + stretch.length)
         self._slot = stretch.slot
         self._places = min(end, cache.size)
         held = cache.positions_held(at[-1:] + 1, self._places)
         self._key_tables = rope.tables(held.clamp(min=0), lengths) if rope.is_dynamic else None
-        window = cache.window
-        self._is_causal = stretch.start == 0 and (window is None or end <= window)
-        self._mask = None if self._is_causal else _mask(held[None], at[None], window)
+        self._blocks = []
+        for first in range(0, stretch.length, _QUERIES):
+            queries = at[first : first + _QUERIES]
+            last = stretch.start + first + len(queries)
+            places = last if end <= cache.size else self._places
+            is_causal = places == len(queries) and cache.window is None
+            mask = None if is_causal else _mask(held[None, :, :places], queries[None], cache.window)
+            rows = slice(begin + first, begin + first + len(queries))
+            self._blocks.append((rows, places, mask, is_causal))
 
-    def attend(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """The pass's queries q [N, H, D] against one layer's cache: [length, H × D]."""
-        y = _mix(
-            q[self._rows].transpose(0, 1)[None],
-            keys[self._slot, None, :, : self._places],
-            values[self._slot, None, :, : self._places],
-            self._key_tables,
-            self._mask,
-            self._is_causal,
-        )
-        return y[0].transpose(0, 1).flatten(1)
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor) -> list[Tensor]:
+        """The pass's queries q [N, H, D] against one layer's cache: [T, H × D] for each block."""
+        dtype = q.dtype
+        if wants_float32(q, self._blocks[0][0].stop - self._blocks[0][0].start):
+            q = q.float()
+        keys, values = self._read(keys, q.dtype), self._read(values, q.dtype)
+        if self._key_tables is not None:
+            keys = rotate(keys, *self._key_tables)
+        outputs = []
+        for rows, places, mask, is_causal in self._blocks:
+            y = _mix(
+                q[rows].transpose(0, 1)[None],
+                keys[:, :, :places],
+                values[:, :, :places],
+                mask,
+                is_causal,
+            )
+            outputs.append(y[0].transpose(0, 1).flatten(1).to(dtype))
+        return outputs
+
+    def _read(self, held: Tensor, dtype: torch.dtype) -> Tensor:
+        return held[self._slot, None, :, : self._places].to(dtype)
 
 
 def _rotated(qk: Tensor, tables: Tables, kv_heads: int, keys_too: bool) -> tuple[Tensor, Tensor]:
@@ -143,21 +161,10 @@ def _rotated(qk: Tensor, tables: Tables, kv_heads: int, keys_too: bool) -> tuple
 
 
 def _mix(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    key_tables: Tables | None,
-    mask: Tensor | None,
-    is_causal: bool = False,
+    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, is_causal: bool = False
 ) -> Tensor:
-    """Queries [B, H, T, D] over keys and values [B, K, S, D] of the cache."""
-    dtype = q.dtype
-    if wants_float32(q, q.shape[2]):
-        q = q.float()
-    keys, values = keys.to(q.dtype), values.to(q.dtype)
-    if key_tables is not None:
-        keys = rotate(keys, *key_tables)
-    y = F.scaled_dot_product_attention(
+    """Queries [B, H, T, D] over keys and values [B, K, S, D]."""
+    return F.scaled_dot_product_attention(
         q,
         keys,
         values,
@@ -165,7 +172,6 @@ def _mix(
         is_causal=is_causal,
         enable_gqa=q.shape[1] != keys.shape[1],
     )
-    return y.to(dtype)
 
 
 def _mask(held: Tensor, queries: Tensor, window: int | None) -> Tensor | None:
