@@ -21,7 +21,8 @@ class TorchBackend:
     The model stays the caller's: it may be moved, trained or given other weights between calls
     (`weights_version` tells), and no call changes its mode. Dropout is never applied.
 
-    kv_cache_dtype: "float32" or "bfloat16"; left out, that of the weights.
+    kv_cache_dtype: "float32" or "bfloat16"; left out, that of the weights. compile: as in
+    `FusedDecoder`.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class TorchBackend:
     ) -> None:
         self.config = model.config
         self._model = model
-        self._decoder = FusedDecoder(model)
+        self._decoder = FusedDecoder(model, compile=compile)
         self._cache_dtype = parse_dtype(kv_cache_dtype)
         self._cache = self._empty_cache()
 

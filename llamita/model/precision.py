@@ -9,7 +9,6 @@ result where the narrow product would have: both accumulate in float32.
 from __future__ import annotations
 
 import time
-from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +16,7 @@ from torch import Tensor
 
 _FEW_ROWS = 2  # so few are bound by memory, also where multiplying is slow
 _SKINNY = 5  # up to so many rows, BLAS is faster with the long side of the product first
+_SLOW = {torch.float32: False, torch.float64: False}
 _BLOCK = 1 << 20  # weights widened at a time: 4 MB, which stays in the cache
 
 
@@ -46,26 +46,24 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def wants_float32(x: Tensor, rows: int) -> bool:
     """Whether products of `rows` rows in the precision of `x` are better computed in float32."""
-    return rows > _FEW_ROWS and x.device.type == "cpu" and _is_slow(x.dtype)
+    return rows > _FEW_ROWS and x.device.type == "cpu" and is_slow(x.dtype)
 
 
-@cache
-def _is_slow(dtype: torch.dtype) -> bool:
+def is_slow(dtype: torch.dtype) -> bool:
     """Whether this processor multiplies matrices of `dtype` far more slowly than of float32.
 
     Timed, once: the flags that would tell differ between processors and versions of PyTorch.
     """
-    if dtype not in (torch.bfloat16, torch.float16):
-        return False
+    if dtype not in _SLOW:
+        _SLOW[dtype] = _seconds(dtype) > 2 * _seconds(torch.float32)
+    return _SLOW[dtype]
 
-    def seconds(dtype: torch.dtype) -> float:
-        x, weight = torch.ones(64, 256, dtype=dtype), torch.ones(256, 256, dtype=dtype)
+
+def _seconds(dtype: torch.dtype) -> float:
+    x, weight = (torch.ones(n, 256, dtype=dtype, device="cpu") for n in (64, 256))
+    times = []
+    for _ in range(6):
+        start = time.perf_counter()
         F.linear(x, weight)
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            F.linear(x, weight)
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    return seconds(dtype) > 2 * seconds(torch.float32)
+        times.append(time.perf_counter() - start)
+    return min(times)
