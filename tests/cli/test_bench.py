@@ -88,7 +88,12 @@ def test_json_is_one_object_with_the_keys_of_the_design(
     assert found["ttft_s"] == runs[0]["ttft_s"]
 
 
-def test_lengths_and_sizes_are_the_users(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lengths_sizes_and_threads_are_the_users(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[-1])
     settings = ("--prompt-tokens", "40,7,7", "--batch-sizes", "3,2", "--new-tokens", "5")
     found = bench(capsys, model, *settings, "--repeats", "2", "--threads", "1")
     assert [(line["prompt_tokens"], line["batch_size"]) for line in found["runs"]] == [  # type: ignore[attr-defined]
@@ -99,6 +104,7 @@ def test_lengths_and_sizes_are_the_users(model: str, capsys: pytest.CaptureFixtu
     ]
     assert {line["new_tokens"] for line in found["runs"]} == {5}  # type: ignore[attr-defined]
     assert (found["prompt_tokens"], found["batch_size"], found["threads"]) == (40, 2, 1)
+    assert threads == [1]
 
 
 def test_the_table_shows_every_setting(model: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,6 +142,8 @@ def test_a_step_reads_the_weights_and_what_came_before() -> None:
     # At so many bytes a second, ten steps of one row are all that can be.
     assert roofline_share(RUN, backend, 5000, 10 * (5000 + 52800)) == pytest.approx(1)
     assert roofline_share(replace(RUN, decode_tok_s=5), backend, 5000, 578000) == pytest.approx(0.5)
+    four = replace(RUN, batch_size=4)
+    assert roofline_share(four, backend, 5000, 2.5 * 216200) == pytest.approx(1)
 
 
 def test_a_step_under_a_sliding_window_reads_the_window() -> None:
