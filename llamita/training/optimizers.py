@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.optim import AdamW, Muon
+from torch.optim import AdamW
 from torch.optim import Optimizer as TorchOptimizer
 
+from llamita.training.muon import Muon
 from llamita.training.recipe import Optimizer
 
 
-def build_optimizers(model: nn.Module, recipe: Optimizer) -> list[TorchOptimizer]:
+def build_optimizers(model: nn.Module, recipe: Optimizer, precision: str) -> list[TorchOptimizer]:
     """One optimizer, or Muon (arXiv:2502.16982) beside AdamW for tables, norms and biases.
 
-    Muon's update is scaled to the size of AdamW's, so one learning rate serves both.
+    Muon's update is scaled to the size of AdamW's, so one learning rate serves both; it is computed
+    in `precision`, `float32` or `bfloat16`.
     """
     matrices, tables, vectors = _split_parameters(model)
     muon = recipe.name == "muon"
@@ -37,7 +39,7 @@ def build_optimizers(model: nn.Module, recipe: Optimizer) -> list[TorchOptimizer
             lr=recipe.learning_rate,
             weight_decay=recipe.weight_decay,
             momentum=recipe.muon_momentum,
-            adjust_lr_fn="match_rms_adamw",
+            precision=precision,
         ),
         adamw,
     ]

@@ -65,7 +65,7 @@ class Trainer:
         self.tokenizer = tokenizer
         self.observer = observer
         self.device = torch.device(recipe.machine.device)
-        self.optimizers = build_optimizers(model, recipe.optimizer)
+        self.optimizers = build_optimizers(model, recipe.optimizer, recipe.machine.precision)
         dataset = TokenDataset.open(data, "train")
         self.manifest = dataset.manifest
         self.loader = BlockLoader(

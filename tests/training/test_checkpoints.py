@@ -21,7 +21,8 @@ from llamita.training.recipe import Optimizer
 
 def _state(seed: int, name: str = "adamw") -> tuple[Transformer, list[TorchOptimizer]]:
     model = Transformer(preset("tiny", 60)).initialize(seed)
-    return model, build_optimizers(model, Optimizer(name=name))  # type: ignore[arg-type]
+    optimizer = Optimizer(name=name)  # type: ignore[arg-type]
+    return model, build_optimizers(model, optimizer, "float32")
 
 
 def _step(model: Transformer, optimizers: list[TorchOptimizer]) -> None:
