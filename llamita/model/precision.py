@@ -55,15 +55,21 @@ def is_slow(dtype: torch.dtype) -> bool:
     Timed, once: the flags that would tell differ between processors and versions of PyTorch.
     """
     if dtype not in _SLOW:
-        _SLOW[dtype] = _seconds(dtype) > 2 * _seconds(torch.float32)
+        cpu = torch.device("cpu")
+        _SLOW[dtype] = product_seconds(dtype, cpu) > 2 * product_seconds(torch.float32, cpu)
     return _SLOW[dtype]
 
 
-def _seconds(dtype: torch.dtype) -> float:
-    x, weight = (torch.ones(n, 256, dtype=dtype, device="cpu") for n in (64, 256))
+def product_seconds(
+    dtype: torch.dtype, device: torch.device, rows: int = 64, width: int = 256
+) -> float:
+    """The fastest of several products of [rows, width] and [width, width]."""
+    x, weight = (torch.ones(n, width, dtype=dtype, device=device) for n in (rows, width))
     times = []
     for _ in range(6):
         start = time.perf_counter()
         F.linear(x, weight)
+        if x.is_cuda:
+            torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
     return min(times)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-# Below this gain bfloat16's rounding buys too little. CPUs without its instructions emulate it
-# many times slower than float32.
-_WORTHWHILE_SPEEDUP = 1.3
+from llamita.model.precision import is_slow, product_seconds
+
+_WORTHWHILE_SPEEDUP = 1.3  # below this gain bfloat16's rounding buys too little
+_WIDTH = 768  # of the matrices that are timed: about that of a model that takes long to train
 
 
 def choose_precision(wanted: str, device: torch.device) -> tuple[str, str]:
@@ -18,7 +18,13 @@ def choose_precision(wanted: str, device: torch.device) -> tuple[str, str]:
         return wanted, "as asked"
     if device.type == "mps":
         return "float32", "Apple GPUs gain little from bfloat16"
-    speedup = _matmul_seconds(torch.float32, device) / _matmul_seconds(torch.bfloat16, device)
+    # Emulated, products of the size below would take seconds.
+    if device.type == "cpu" and is_slow(torch.bfloat16):
+        return "float32", "this processor has no quick bfloat16"
+    float32, bfloat16 = (
+        product_seconds(dtype, device, _WIDTH, _WIDTH) for dtype in (torch.float32, torch.bfloat16)
+    )
+    speedup = float32 / bfloat16
     name = "bfloat16" if speedup >= _WORTHWHILE_SPEEDUP else "float32"
     return name, f"bfloat16 matrix products run {speedup:.1f} times as fast as float32's here"
 
@@ -28,17 +34,3 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
-
-
-def _matmul_seconds(dtype: torch.dtype, device: torch.device, size: int = 768) -> float:
-    """The fastest of several products of square matrices."""
-    a = torch.randn(size, size, device=device).to(dtype)
-    best = float("inf")
-    for _ in range(6):
-        started = time.perf_counter()
-        b = a @ a
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - started)
-        a.copy_(b.clamp(-1, 1))
-    return best
