@@ -7,7 +7,7 @@ of the demo's small model spends 25 seconds there, and in float32 a fraction of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 # The number formats of a recipe's `machine.precision`.
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_BATCH = 1 << 22  # values that are orthogonalized at once
 
 
 class Muon(torch.optim.Muon):
@@ -52,46 +53,68 @@ class Muon(torch.optim.Muon):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for matrix in group["params"]:
-                if matrix.grad is not None:
-                    self._move(matrix, matrix.grad, group)
+            for matrices in _batches(group["params"]):
+                self._move(matrices, group)
         return loss
 
-    def _move(self, matrix: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[matrix]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(gradient)
-        average = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
-        ahead = gradient.lerp(average, group["momentum"])  # Nesterov's
-        direction = orthogonalize(
-            ahead, self._dtype, group["ns_coefficients"], group["ns_steps"], group["eps"]
+    def _move(self, matrices: list[Tensor], group: dict[str, Any]) -> None:
+        """Take a step with matrices of one shape."""
+        directions = orthogonalize(
+            torch.stack([self._ahead(matrix, group["momentum"]) for matrix in matrices]),
+            self._dtype,
+            group["ns_coefficients"],
+            group["ns_steps"],
+            group["eps"],
         )
         rate = float(group["lr"])
-        matrix.mul_(1 - rate * group["weight_decay"])
         # An orthogonal [R, C] has a mean square of 1 / max(R, C); AdamW's updates have about 0.2².
-        matrix.add_(direction, alpha=-0.2 * math.sqrt(max(matrix.shape)) * rate)
+        scale = 0.2 * math.sqrt(max(matrices[0].shape))
+        for matrix, direction in zip(matrices, directions, strict=True):
+            matrix.mul_(1 - rate * group["weight_decay"])
+            matrix.add_(direction, alpha=-scale * rate)
+
+    def _ahead(self, matrix: Tensor, momentum: float) -> Tensor:
+        """Nesterov's momentum: the running average, and a step further."""
+        gradient, state = matrix.grad, self.state[matrix]
+        assert gradient is not None
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(gradient)
+        average = state["momentum_buffer"].lerp_(gradient, 1 - momentum)
+        return gradient.lerp(average, momentum)
+
+
+def _batches(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Those that have a gradient, by shape: few large products are quicker than many small."""
+    by_shape: dict[torch.Size, list[Tensor]] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            by_shape.setdefault(parameter.shape, []).append(parameter)
+    for shape, alike in by_shape.items():
+        count = max(1, _BATCH // shape.numel())
+        for start in range(0, len(alike), count):
+            yield alike[start : start + count]
 
 
 def orthogonalize(
-    matrix: Tensor,
+    matrices: Tensor,
     dtype: torch.dtype,
     coefficients: tuple[float, float, float],
     steps: int,
     eps: float,
 ) -> Tensor:
-    """Bring the singular values of `matrix` [R, C] near 1 and leave its singular vectors.
+    """Bring the singular values of each of `matrices` [N, R, C] near 1; the vectors stay.
 
     A quintic Newton-Schulz iteration x ← a x + b (x xᵀ) x + c (x xᵀ)² x. Keller Jordan's
     coefficients grow small values fast and end between about 0.7 and 1.2, not at 1.
     https://kellerjordan.github.io/posts/muon/
     """
     a, b, c = coefficients
-    is_tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.to(dtype)
-    x = x.T if is_tall else x  # the smaller x xᵀ
-    x = x / x.norm().clamp(min=eps)  # no singular value is above the Frobenius norm
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.to(dtype)
+    x = x.mT if is_tall else x  # the smaller x xᵀ
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=eps)  # bounds every singular value
     for _ in range(steps):
-        square = x @ x.T
-        polynomial = torch.addmm(square, square, square, beta=b, alpha=c)
-        x = torch.addmm(x, polynomial, x, beta=a)
-    return x.T if is_tall else x
+        square = x @ x.mT
+        polynomial = torch.baddbmm(square, square, square, beta=b, alpha=c)
+        x = torch.baddbmm(x, polynomial, x, beta=a)
+    return x.mT if is_tall else x
