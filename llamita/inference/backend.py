@@ -66,8 +66,10 @@ class Backend(Protocol):
         """Memory that a slot with room for `capacity` positions takes, in bytes; above 0."""
 
     def resize(self, slots: int, capacity: int) -> None:
-        """Give the cache this size. What the slots that stay hold stays too, unless `capacity`
-        shrinks.
+        """Give the cache this size: rows that lie below it in slot and position stay.
+
+        A row that reaches past a smaller capacity is lost. Nothing changes where this raises
+        MemoryError, or the RuntimeError of an allocator.
         """
 
     def prefill(self, segments: Sequence[Segment]) -> Logits:

@@ -8,8 +8,9 @@ and each row draws its random numbers from its own seed.
     engine = Engine(TorchBackend(model), tokenizer)
     for event in engine.run([Request(prompt, params, stop_token_ids)]): ...
 
-A server adds requests with a `sink` each and calls `step` in a loop; `add` and `cancel` may be
-called from any thread.
+A server adds requests with a `sink` each and calls `step` in a loop. `add` and `cancel` may be
+called from any thread, also from within a sink: they wait for nothing and take effect with the
+next step.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count
 from time import perf_counter
 
 from llamita.errors import GenerationError
 from llamita.inference.backend import Backend
 from llamita.inference.constraints import compile_constraint
+from llamita.inference.prompts import check_token_ids
 from llamita.inference.request import Request, TokenEvent
 from llamita.inference.row import Row, Sink
 from llamita.inference.slots import Slots, shared_length
@@ -30,19 +33,17 @@ from llamita.inference.speculative import StepTimes, plan
 from llamita.inference.stopping import context_length, token_limit
 from llamita.tokenizer.base import Tokenizer
 
-_MAX_SLOTS = 64  # rows decoded together; more wait their turn
-_CACHE_BYTES = 2 << 30
-_LEAST_SLOTS = 4  # a second conversation should not cost the first its cache
-_LEAST_CAPACITY = 256
+PREFILL_CHUNK = 128
+_IDLE_CHUNKS = 4  # so many chunks a step, where no text under way has to wait for it
 _WORTH_WAITING = 32  # tokens that a neighbour is about to read, and that can then be copied
 
 
 class Engine:
     """Generates for many requests at once on one backend.
 
-    prefill_chunk: the most prompt tokens that one step reads while other texts are under way (four
-    times as many when none is). max_slots, cache_bytes: how many rows are under way together, and
-    what their cache may take; one row always fits. tokenizer: without one the events carry no text.
+    prefill_chunk: the most prompt tokens that one step reads while other texts are under way.
+    max_slots, cache_bytes: how many rows are under way together, and what their cache may take; one
+    row always fits. tokenizer: without one the events carry no text.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class Engine:
         backend: Backend,
         tokenizer: Tokenizer | None = None,
         *,
-        prefill_chunk: int = 128,
-        max_slots: int = _MAX_SLOTS,
-        cache_bytes: int = _CACHE_BYTES,
+        prefill_chunk: int = PREFILL_CHUNK,
+        max_slots: int = 64,
+        cache_bytes: int = 2 << 30,
     ) -> None:
         self.backend = backend
         self.tokenizer = tokenizer
@@ -61,46 +62,46 @@ class Engine:
         if tokenizer is not None:
             self._vocab_size = min(self._vocab_size, tokenizer.vocab_size)
         self._prefill_chunk = prefill_chunk
-        self._max_slots = max_slots
-        self._cache_bytes = cache_bytes
-        self._lock = threading.RLock()
-        self._ids = count()
-        self._waiting: dict[int, Row] = {}
-        self._rows: dict[int, Row] = {}
-        self._slots = Slots(backend)
+        self._slots = Slots(backend, max_slots, cache_bytes)
         # Where keys depend on the length of the row, those of a draft thrown away would remain.
         self._may_draft = backend.reusable(1, 1) == 1
         self._step_times = StepTimes()
         self._weights_version = backend.weights_version
+        self._stepping = threading.Lock()
+        self._ids = count()
+        self._open: dict[int, Row] = {}  # all that are not over, in the order they came
+        self._added: deque[Row] = deque()  # not seen by a step yet
+        self._waiting: deque[Row] = deque()
+        self._rows: list[Row] = []  # those that have a slot
 
     def add(self, request: Request, sink: Sink) -> int:
-        """Take a request on; `sink` gets its events, within `step`. Gives its id for `cancel`.
+        """Take a request on. Gives its id for `cancel`.
+
+        sink: called with each of its events, within `step`, by the thread that steps. It should
+        return soon; where it raises, the request is cancelled and the error logged.
 
         Raises:
-            GenerationError: the prompt is longer than the context, what was asked for does not fit
-                and `overflow` is "error", or the constraint cannot be used.
+            GenerationError: the prompt is empty, longer than the context or no tokens of the model,
+                what was asked for does not fit and `overflow` is "error", or the constraint cannot
+                be used.
         """
         row = self._new_row(request, sink)
-        with self._lock:
-            request_id = next(self._ids)
-            if row.limit == 0:
-                row.end()
-            else:
-                self._waiting[request_id] = row
+        request_id = next(self._ids)
+        self._open[request_id] = row
+        row.on_end = lambda: self._open.pop(request_id, None)
+        self._added.append(row)
         return request_id
 
     def cancel(self, request_id: int) -> None:
-        """End a request without another event and free its slot; one that is over is left so."""
-        with self._lock:
-            self._waiting.pop(request_id, None)
-            row = self._rows.pop(request_id, None)
-            if row is not None:
-                self._slots.release(row.slot)
+        """End a request without another event; one that is over, or unknown, is left so."""
+        row = self._open.pop(request_id, None)
+        if row is not None:
+            row.finished = True
 
     @property
     def has_work(self) -> bool:
         """Whether any request is not over yet."""
-        return bool(self._waiting or self._rows)
+        return bool(self._open)
 
     def run(self, requests: Sequence[Request]) -> Iterator[TokenEvent]:
         """The events of these requests as they come, beside whatever else is under way.
@@ -110,21 +111,22 @@ class Engine:
         Raises:
             GenerationError: as for `add`, or of a row that went wrong.
         """
-        events: deque[TokenEvent] = deque()
-        open_ids = {}
+        events: deque[tuple[int, TokenEvent]] = deque()
+        open_ids: dict[int, int] = {}
         try:
-            for request in requests:
-                open_ids[request.row] = self.add(request, events.append)
+            for place, request in enumerate(requests):
+                sink = partial(_put, events, place)
+                open_ids[place] = self.add(request, sink)
             while open_ids:
                 while events:
-                    event = events.popleft()
+                    place, event = events.popleft()
                     if event.is_last:
-                        del open_ids[event.row]
+                        del open_ids[place]
                     if event.error is not None:
                         raise event.error
                     yield event
-                if open_ids:
-                    self.step()
+                if open_ids and not self.step() and not events:
+                    raise GenerationError("this text was cancelled.")
         finally:
             for request_id in open_ids.values():
                 self.cancel(request_id)
@@ -134,91 +136,102 @@ class Engine:
 
         Whatever goes wrong in the backend ends all that was under way, and is raised.
         """
-        with self._lock:
+        with self._stepping:
             try:
                 return self._step()
             except BaseException:
                 self._abandon()
                 raise
 
+    def free(self) -> None:
+        """Give the memory of the cache back, and with it what was read; not while `has_work`."""
+        with self._stepping:
+            self._sweep()
+            if not self._rows:
+                self._slots.free_memory()
+
     def _step(self) -> bool:
+        self._sweep()
+        self._read_anew_if_changed()
         if self._waiting:
             self._admit()
-        rows = list(self._rows.values())
-        due = [row for row in rows if row.unread == 1]
-        reading = [row for row in rows if row.unread > 1]
+        due = [row for row in self._rows if row.unread == 1]
+        reading = [row for row in self._rows if row.unread > 1]
         if reading:
-            self._read(self._share_out(reading, self._prefill_chunk * (1 if due else 4)))
+            budget = self._prefill_chunk * (1 if due else _IDLE_CHUNKS)
+            self._read(self._share_out(reading, budget))
         if due:
             self._go_on(due, is_alone=not reading)
-        for request_id, row in list(self._rows.items()):
+        for row in self._rows:
+            if not row.finished and len(row.tokens) > self.context:
+                row.drop_oldest(max(1, self.context - self.context // 2), self._bos_length(row))
+        return bool(due or reading or self._waiting)
+
+    def _sweep(self) -> None:
+        """Take in what was added, and free the slots of what is over or was cancelled."""
+        while self._added:
+            row = self._added.popleft()
+            if row.limit == 0:
+                row.end()
+            self._waiting.append(row)
+        self._waiting = deque(row for row in self._waiting if not row.finished)
+        for row in self._rows:
             if row.finished:
-                self.cancel(request_id)
-            elif len(row.tokens) > self.context:
-                row.drop_oldest(
-                    max(1, self.context - self.context // 2), self._bos_length(row.tokens)
-                )
-        return bool(rows)
+                self._slots.release(row.slot)
+        self._rows = [row for row in self._rows if not row.finished]
+
+    def _read_anew_if_changed(self) -> None:
+        version = self.backend.weights_version
+        if version != self._weights_version:
+            self._weights_version = version
+            self._slots.forget()
+            for row in self._rows:
+                row.written = 0
 
     def _admit(self) -> None:
         """Give waiting rows a slot, first come first served."""
-        if self.backend.weights_version != self._weights_version:
-            self._weights_version = self.backend.weights_version
-            self._slots.forget()
-        longest = max(row.capacity for row in self._waiting.values())
-        if len(self._waiting) > self._slots.free or longest > self.backend.capacity:
-            self._fit_cache(self._rounded(longest))
-        for request_id, row in list(self._waiting.items()):
-            if not self._slots.free or row.capacity > self.backend.capacity:
+        capacity = max(row.capacity for row in (*self._rows, *self._waiting))
+        if len(self._waiting) > self._slots.free or capacity > self.backend.capacity:
+            try:
+                self._slots.make_room(len(self._waiting), min(capacity, self.context))
+            except (MemoryError, RuntimeError) as cause:
+                longest = max(self._waiting, key=lambda row: row.capacity)
+                longest.fail(
+                    GenerationError(
+                        f"there is no memory for a cache of {longest.capacity} tokens: {cause}",
+                        hint="Give a smaller max_tokens or a shorter prompt.",
+                    )
+                )
+                self._waiting.remove(longest)
+        while self._waiting and self._slots.free:
+            if self._waiting[0].capacity > self.backend.capacity:
                 return
-            del self._waiting[request_id]
+            row = self._waiting.popleft()
             row.slot = self._slots.take()
-            self._rows[request_id] = row
-
-    def _fit_cache(self, needed: int) -> None:
-        """Give the cache the size that the rows under way and waiting want and the budget allows.
-
-        needed: the capacity that the longest waiting row asks for. Rows under way keep their slots.
-        Slots are given up for a longer row, and room for shorter ones, only where the budget has
-        no other way.
-        """
-        wanted = len(self._rows) + len(self._waiting)
-        capacity = max(self.backend.capacity, needed)
-        most = self._most_slots(capacity)
-        if not self._rows and most < wanted:
-            capacity, most = needed, self._most_slots(needed)
-        slots = min(most, max(wanted, self.backend.slots, _LEAST_SLOTS))
-        if any(row.slot >= slots for row in self._rows.values()):
-            return
-        if (slots, capacity) != (self.backend.slots, self.backend.capacity):
-            if capacity < self.backend.capacity:
-                self._slots.forget()
-            self.backend.resize(slots, capacity)
-            self._slots.follow()
-
-    def _most_slots(self, capacity: int) -> int:
-        fitting = self._cache_bytes // self.backend.slot_bytes(capacity)
-        return min(self._max_slots, max(1, fitting))
-
-    def _rounded(self, capacity: int) -> int:
-        """A power of two, so that a growing chat seldom moves the cache; the context at most."""
-        return min(self.context, max(_LEAST_CAPACITY, 1 << (capacity - 1).bit_length()))
+            self._rows.append(row)
 
     def _share_out(self, reading: list[Row], budget: int) -> list[tuple[Row, int]]:
-        """Which rows read how many tokens in this pass."""
-        shares: list[tuple[Row, int]] = []
-        for place, row in enumerate(reading):
-            if budget == 0:
-                break
-            if row.written == 0:
-                # Only for rows that came earlier: the first of all waits for none.
-                if any(self._is_worth_waiting(row, other) for other in reading[:place]):
-                    continue
-                row.slot, row.written = self._slots.begin(row.slot, row.tokens)
-            length = min(row.unread, budget, self.backend.max_segment)
-            shares.append((row, length))
-            budget -= length
-        return shares
+        """Which rows read how many tokens in this pass: as many each, the rest as they came."""
+        # Only for rows that came earlier: the first of all waits for none.
+        ready = [
+            row
+            for place, row in enumerate(reading)
+            if row.written or not any(self._is_worth_waiting(row, it) for it in reading[:place])
+        ]
+        for row in ready:
+            self._begin(row)
+        lengths = [0] * len(ready)
+        for share in (max(1, budget // len(ready)), budget):
+            for place, row in enumerate(ready):
+                room = min(row.unread, self.backend.max_segment) - lengths[place]
+                more = min(room, share, budget)
+                lengths[place] += more
+                budget -= more
+        return [(row, length) for row, length in zip(ready, lengths, strict=True) if length]
+
+    def _begin(self, row: Row) -> None:
+        if row.written == 0:
+            row.slot, row.written = self._slots.begin(row.slot, row.tokens)
 
     def _is_worth_waiting(self, row: Row, other: Row) -> bool:
         """Whether `other` is about to read much that `row` could then copy."""
@@ -239,7 +252,7 @@ class Engine:
             first += len(own)
             if len(own):
                 row.draw(own)
-            self._slots.note(row.slot, row.tokens[: row.written], segment.end)
+            self._slots.note(row.slot, row.tokens, row.written, segment.end)
 
     def _go_on(self, due: list[Row], is_alone: bool) -> None:
         """Read the newest token of each row, with its draft if any has one, and draw.
@@ -247,8 +260,7 @@ class Engine:
         is_alone: the step reads nothing else, so that its time says what drafts cost.
         """
         for row in due:
-            if row.written == 0:
-                row.slot, _ = self._slots.begin(row.slot, row.tokens)
+            self._begin(row)
         lookups = [row.lookup for row in due]
         if not self._may_draft or not any(lookups):
             self._decode(due)
@@ -274,10 +286,13 @@ class Engine:
         )
         for row, own in zip(due, logits[:, None, : self._vocab_size], strict=True):
             row.draw(own)
-            self._slots.note(row.slot, row.tokens[: row.written], row.written)
+            self._slots.note(row.slot, row.tokens, row.written, row.written)
 
     def _new_row(self, request: Request, sink: Sink) -> Row:
         params, length = request.params, len(request.prompt)
+        if not length:
+            raise GenerationError("the prompt is empty.", hint="Give at least one token.")
+        check_token_ids(request.prompt, self.backend.config.vocab_size, "the prompt")
         slides = params.overflow == "slide"
         if slides:
             limit = params.max_tokens
@@ -296,27 +311,33 @@ class Engine:
                 )
         row = Row(
             request,
-            limit,
-            self.context,
-            self._vocab_size,
-            self.tokenizer,
-            compile_constraint(params, self.tokenizer, request.stop_token_ids),
-            sink,
+            limit=limit,
+            context=self.context,
+            vocab_size=self._vocab_size,
+            tokenizer=self.tokenizer,
+            constraint=compile_constraint(params, self.tokenizer, request.stop_token_ids),
+            sink=sink,
         )
         if slides and length > self.context:
-            row.drop_oldest(max(1, self.context - 1), self._bos_length(request.prompt))
+            row.drop_oldest(max(1, self.context - 1), self._bos_length(row))
         return row
 
-    def _bos_length(self, tokens: Sequence[int]) -> int:
+    def _bos_length(self, row: Row) -> int:
         """1 where a row begins with BOS, which sliding then keeps; else 0."""
         tokenizer, config = self.tokenizer, self.backend.config
         bos = tokenizer.bos_token_id if tokenizer else config.bos_token_id
-        return int(bos is not None and tokens[0] == bos)
+        return int(bos is not None and row.tokens[0] == bos)
 
     def _abandon(self) -> None:
         """End all that is under way after a pass that broke off: the cache may be half written."""
-        rows, self._rows = list(self._rows.values()), {}
+        rows, self._rows = self._rows, []
         self._slots.forget()
         for row in rows:
             self._slots.release(row.slot)
-            row.fail(GenerationError("the pass that this text was part of went wrong."))
+        for row in rows:
+            if not row.finished:
+                row.fail(GenerationError("the pass that this text was part of went wrong."))
+
+
+def _put(events: deque[tuple[int, TokenEvent]], place: int, event: TokenEvent) -> None:
+    events.append((place, event))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -20,18 +21,24 @@ from llamita.inference.sampling import (
 from llamita.inference.speculative import PromptLookup
 from llamita.tokenizer.base import Tokenizer
 
+_logger = logging.getLogger(__name__)
+
 Sink = Callable[[TokenEvent], None]
 
 
 class Row:
-    """tokens: all that the slot shall hold, the newest last; written: how many of them it holds.
+    """What the engine knows of one request.
 
-    draft: tokens guessed to follow, which the next pass reads along.
+    tokens: all that the slot shall hold, the newest last; written: how many of them it holds.
+    capacity: how many positions of the cache it may come to need. draft: tokens guessed to follow,
+    which the next pass reads along. finished: it is over or was cancelled, and says no more.
+    on_end: called when it is over.
     """
 
     def __init__(
         self,
         request: Request,
+        *,
         limit: int | None,
         context: int,
         vocab_size: int,
@@ -43,9 +50,11 @@ class Row:
         self.context = context
         self.tokens = list(request.prompt)
         self.written = 0
+        self.capacity = context if limit is None else min(context, len(self.tokens) + limit)
         self.slot = -1
         self.draft: list[int] = []
         self.finished = False
+        self.on_end: Callable[[], object] = lambda: None
         self._history = History(request.prompt, self.params, vocab_size)
         self.lookup: PromptLookup | None = None
         if self.params.speculative:
@@ -56,13 +65,6 @@ class Row:
         self._sink = sink
         self._dropped = 0
         self._fails_when_full = self.params.overflow == "error" and self.params.max_tokens is None
-
-    @property
-    def capacity(self) -> int:
-        """How many positions of the cache it may come to need."""
-        limit = self._reply.limit
-        whole = self.context if limit is None else len(self.tokens) + limit
-        return min(whole, self.context)
 
     @property
     def limit(self) -> int | None:
@@ -115,6 +117,8 @@ class Row:
         accepted = 0
         try:
             for place, after in enumerate(logits):
+                if self.finished:  # cancelled, perhaps by its own sink
+                    break
                 self._draw_one(after)
                 if self.finished or place == len(draft) or self.tokens[-1] != draft[place]:
                     break
@@ -122,8 +126,6 @@ class Row:
         except GenerationError as error:
             self.fail(error)
         self.written = min(self.written + accepted, len(self.tokens))
-        if draft and self.lookup:
-            self.lookup.observe(len(draft), accepted)
 
     def _draw_one(self, logits: Logits) -> None:
         mask = self._matcher.mask() if self._matcher else None
@@ -133,10 +135,7 @@ class Row:
         logprob = None
         if self.params.logprobs is not None:
             logprob = log_probabilities(logits, token_id, self.params.logprobs)
-        is_complete = False
-        if self._matcher:
-            self._matcher.accept(token_id)
-            is_complete = self._matcher.is_complete
+        is_complete, dead_end = self._follow(token_id)
         event = self._reply.accept(
             token_id, logprob, dropped=self._dropped, is_complete=is_complete
         )
@@ -146,21 +145,44 @@ class Row:
             if self.lookup:
                 self.lookup.append(token_id)
         if event.finish_reason == "length" and self._fails_when_full:
-            self._sink(replace(event, finish_reason=None))
-            raise GenerationError(
+            event = replace(event, finish_reason=None)
+            dead_end = GenerationError(
                 f"the text has filled the model's context of {self.context} tokens and has not "
                 "come to its end.",
                 hint="Give max_tokens, shorten the prompt, or choose another overflow.",
             )
-        self.finished = event.is_last
-        self._sink(event)
+        self._say(event)
+        if dead_end is not None and not event.is_last:
+            self.fail(dead_end)
+
+    def _follow(self, token_id: int) -> tuple[bool, GenerationError | None]:
+        """Move the constraint on: whether nothing may follow the token, and why nothing can."""
+        if self._matcher is None:
+            return False, None
+        self._matcher.accept(token_id)
+        try:
+            return self._matcher.is_complete, None
+        except GenerationError as error:
+            return False, error
 
     def fail(self, error: GenerationError) -> None:
         """End the row with an error."""
-        self.finished = True
-        self._sink(TokenEvent(self._reply.row, None, "", dropped=self._dropped, error=error))
+        self._say(TokenEvent(self._reply.row, None, "", dropped=self._dropped, error=error))
 
     def end(self) -> None:
         """End a row that has no room for a token."""
-        self.finished = True
-        self._sink(TokenEvent(self._reply.row, None, "", "length"))
+        self._say(TokenEvent(self._reply.row, None, "", "length", dropped=self._dropped))
+
+    def _say(self, event: TokenEvent) -> None:
+        """Tell the sink, unless the row was cancelled. One that raises cancels it."""
+        if self.finished:
+            return
+        if event.is_last:
+            self.finished = True
+            self.on_end()
+        try:
+            self._sink(event)
+        except Exception:
+            _logger.exception("what takes a text's tokens has failed, and the text was cancelled")
+            self.finished = True
+            self.on_end()

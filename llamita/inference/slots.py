@@ -12,34 +12,59 @@ from itertools import count
 from operator import ne
 
 from llamita.inference.backend import Backend
+from llamita.inference.stopping import context_length
+
+_LEAST_SLOTS = 4  # a second conversation should not cost the first its cache
+_LEAST_CAPACITY = 256
 
 
 class Slots:
-    """The slots of one backend. `held[slot]` are the tokens in it, position by position."""
+    """The slots of one backend. `held[slot]` are the tokens in it, position by position.
 
-    def __init__(self, backend: Backend) -> None:
+    max_slots, max_bytes: how many slots there may be and what all may take; one always may be.
+    """
+
+    def __init__(self, backend: Backend, max_slots: int, max_bytes: int) -> None:
         self._backend = backend
+        self._max_slots = max_slots
+        self._max_bytes = max_bytes
         self._clock = count(1)
         self.held: list[list[int]] = []
         self._is_free: list[bool] = []
         self._used: list[int] = []
         self._reach: list[int] = []
-        self.follow()
-
-    def follow(self) -> None:
-        """Have as many slots as the backend has now; those given up must be free."""
-        slots = self._backend.slots
-        del self.held[slots:], self._is_free[slots:], self._used[slots:], self._reach[slots:]
-        for _ in range(slots - len(self.held)):
-            self.held.append([])
-            self._is_free.append(True)
-            self._used.append(0)
-            self._reach.append(0)
+        self._follow()
 
     @property
     def free(self) -> int:
         """How many slots are free."""
         return sum(self._is_free)
+
+    def make_room(self, waiting: int, capacity: int) -> None:
+        """Give the cache the size that so many more rows want, as far as the budget allows.
+
+        capacity: what the longest row, under way or waiting, may come to need. Rows under way keep
+        their slots. Slots are given up for a longer row, and room for shorter ones, only where the
+        budget has no other way.
+        """
+        backend = self._backend
+        wanted = len(self._is_free) - self.free + waiting
+        # A power of two, so that a growing chat seldom moves the cache.
+        needed = min(
+            context_length(backend.config), max(_LEAST_CAPACITY, 1 << (capacity - 1).bit_length())
+        )
+        capacity = max(backend.capacity, needed)
+        if self._most(capacity) < wanted:
+            capacity = needed
+        slots = min(self._most(capacity), max(wanted, backend.slots, _LEAST_SLOTS))
+        if all(self._is_free[slots:]) and (slots, capacity) != (backend.slots, backend.capacity):
+            backend.resize(slots, capacity)
+            self._follow()
+
+    def free_memory(self) -> None:
+        """Leave no slot at all; all must be free."""
+        self._backend.resize(0, 0)
+        self._follow()
 
     def take(self) -> int:
         """Occupy the free slot that was out of use the longest; it keeps its tokens for now."""
@@ -80,11 +105,14 @@ class Slots:
         self.held[slot] = list(tokens[:length])
         return slot, length
 
-    def note(self, slot: int, tokens: Sequence[int], reach: int) -> None:
-        """Say that a slot holds `tokens`, and that positions up to `reach` were written to."""
+    def note(self, slot: int, tokens: Sequence[int], written: int, reach: int) -> None:
+        """Say that a slot holds the first `written` of `tokens`.
+
+        reach: up to which position was written to, a draft thrown away among it.
+        """
         held = self.held[slot]
-        del held[len(tokens) :]
-        held.extend(tokens[len(held) :])
+        del held[written:]
+        held.extend(tokens[len(held) : written])
         self._reach[slot] = max(reach, self._reach[slot])
 
     def most_usable(self, tokens: Sequence[int], but: int) -> int:
@@ -97,6 +125,24 @@ class Slots:
         held = self.held[slot]
         shared = shared_length(held, tokens, len(tokens) - 1)
         return self._backend.reusable(self._reach[slot], shared) if shared else 0
+
+    def _follow(self) -> None:
+        """Have as many slots as the backend has now, and what they had to give up."""
+        slots, capacity = self._backend.slots, self._backend.capacity
+        del self.held[slots:], self._is_free[slots:], self._used[slots:], self._reach[slots:]
+        for slot, reach in enumerate(self._reach):
+            if reach > capacity:
+                self.held[slot].clear()
+                self._reach[slot] = 0
+        for _ in range(slots - len(self.held)):
+            self.held.append([])
+            self._is_free.append(True)
+            self._used.append(0)
+            self._reach.append(0)
+
+    def _most(self, capacity: int) -> int:
+        """How many slots of this capacity the budget has room for."""
+        return min(self._max_slots, max(1, self._max_bytes // self._backend.slot_bytes(capacity)))
 
     def _free_slots(self) -> list[int]:
         return [slot for slot, is_free in enumerate(self._is_free) if is_free]

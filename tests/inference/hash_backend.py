@@ -43,9 +43,8 @@ class HashBackend:
         return capacity
 
     def resize(self, slots, capacity):
-        if capacity < self.capacity:
-            self.rows.clear()
         self.capacity = capacity
+        self.rows = [{p: t for p, t in row.items() if p < capacity} for row in self.rows]
         del self.rows[slots:]
         self.rows += [{} for _ in range(slots - len(self.rows))]
 

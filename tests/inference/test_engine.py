@@ -334,6 +334,161 @@ def test_the_engine_needs_no_torch():
     assert finished.stdout.startswith("{0: [")
 
 
+def test_short_rows_get_their_slots_back_while_others_are_under_way():
+    backend = HashBackend(context=2048)
+    engine = Engine(backend, cache_bytes=4096)
+    events: list = []
+
+    def add(row, count):
+        engine.add(request([row % 40, 2], row, max_tokens=count), events.append)
+
+    add(0, 40)
+    add(1, 2000)
+    for row in range(2, 10):
+        add(row, 30)
+    while not any(event.row == 1 and event.is_last for event in events):
+        engine.step()
+        assert backend.slots * backend.capacity <= 4096
+    for row in range(10, 30):
+        add(row, 30)
+        engine.step()
+    assert (backend.slots, backend.capacity) == (16, 256)
+    while engine.step():
+        pass
+    for row in range(30):
+        tokens = [event.token_id for event in events if event.row == row]
+        assert tokens == HashBackend(context=2048).greedy([row % 40, 2], len(tokens))
+
+
+def test_memory_that_is_not_there_ends_the_row_that_asked_for_it_alone():
+    backend = HashBackend(context=2048)
+    resize = backend.resize
+
+    def refuse(slots, capacity):
+        if capacity > 256:
+            raise MemoryError("no more")
+        resize(slots, capacity)
+
+    backend.resize = refuse
+    engine = Engine(backend)
+    good: list = []
+    bad: list = []
+    engine.add(request([1], max_tokens=1500), bad.append)
+    engine.add(request([2], 1, max_tokens=5), good.append)
+    while engine.step():
+        pass
+    assert "1501 tokens: no more" in str(bad[0].error)
+    assert [event.token_id for event in good] == HashBackend().greedy([2], 5)
+
+
+def test_the_memory_of_the_cache_can_be_given_back():
+    backend = HashBackend()
+    engine = Engine(backend)
+    before, _ = run(engine, [request([1, 2, 3], max_tokens=4)])
+    engine.free()
+    assert backend.slots == 0
+    assert run(engine, [request([1, 2, 3], max_tokens=4)])[0] == before
+
+
+@pytest.mark.parametrize("prompt", [[], [1, 40], [-1]])
+def test_a_prompt_that_cannot_be_read_is_refused_before_it_reaches_the_others(prompt):
+    engine = Engine(HashBackend())
+    with pytest.raises(GenerationError, match="prompt"):
+        engine.add(request(prompt), print)
+    assert not engine.has_work
+
+
+def test_a_sink_that_raises_loses_its_own_row_alone(caplog):
+    backend = HashBackend()
+    engine = Engine(backend)
+    others: list[list] = [[], []]
+    engine.add(request([1], max_tokens=9), others[0].append)
+    engine.add(request([2], 1, max_tokens=9), lambda event: 1 / 0)
+    engine.add(request([3], 2, max_tokens=9), others[1].append)
+    while engine.step():
+        pass
+    assert "ZeroDivisionError" in caplog.text
+    assert [[event.token_id for event in seen] for seen in others] == [
+        HashBackend().greedy([token], 9) for token in (1, 3)
+    ]
+    assert not engine.has_work
+
+
+def test_a_row_cancelled_within_a_step_says_nothing_more():
+    engine = Engine(HashBackend(vocab_size=3))
+    seen: dict[int, list] = {0: [], 1: []}
+    ids: list[int] = []
+
+    def cancel_both(event):
+        seen[event.row].append(event)
+        if len(seen[0]) == 5:
+            for request_id in ids:
+                engine.cancel(request_id)
+
+    for row in (0, 1):
+        prompt = [1, 2, 0, 1, 2, 0, 1]
+        ids.append(engine.add(request(prompt, row, max_tokens=50, speculative=8), cancel_both))
+    while engine.step():
+        pass
+    assert len(seen[0]) == 5
+    assert len(seen[1]) <= 5
+    assert not engine.has_work
+
+
+def test_adding_and_cancelling_do_not_wait_for_a_step_under_way():
+    backend = HashBackend()
+    engine = Engine(backend)
+    began, go_on = threading.Event(), threading.Event()
+    decode = backend.decode
+
+    def slow(*arguments):
+        began.set()
+        assert go_on.wait(60)
+        return decode(*arguments)
+
+    backend.decode = slow
+    engine.add(request([1], max_tokens=3), lambda event: None)
+    stepping = threading.Thread(target=engine.step)
+    stepping.start()
+    assert began.wait(60)
+    other = engine.add(request([2], 1, max_tokens=3), lambda event: None)
+    engine.cancel(other)
+    go_on.set()
+    stepping.join(60)
+    assert not stepping.is_alive()
+
+
+def test_requests_of_one_run_may_have_the_same_number():
+    requests = [request([1], max_tokens=3), request([2], max_tokens=3)]
+    tokens = [event.token_id for event in Engine(HashBackend()).run(requests)]
+    assert sorted(tokens) == sorted(HashBackend().greedy([1], 3) + HashBackend().greedy([2], 3))
+
+
+def test_weights_that_change_under_way_are_read_with_from_then_on():
+    backend = HashBackend()
+    engine = Engine(backend)
+    seen: list = []
+    engine.add(request([1, 2, 3], max_tokens=8), seen.append)
+    for _ in range(3):
+        engine.step()
+    backend.weights_version = 1
+    backend.rows = [{} for _ in backend.rows]  # as a model that was moved: an empty cache
+    while engine.step():
+        pass
+    assert [event.token_id for event in seen] == HashBackend().greedy([1, 2, 3], 8)
+
+
+def test_a_short_prompt_need_not_wait_for_all_of_a_long_one():
+    backend = HashBackend(context=2048, max_segment=2048)
+    engine = Engine(backend, prefill_chunk=10)
+    seen: list = []
+    engine.add(request([5] * 1500, max_tokens=2), seen.append)
+    engine.step()
+    engine.add(request([6, 7, 8], 1, max_tokens=2), seen.append)
+    engine.step()
+    assert [event.row for event in seen] == [1]
+
+
 def test_log_probabilities_come_with_each_token():
     backend = HashBackend()
     [first, *_] = Engine(backend).run([request([1, 2], max_tokens=2, logprobs=3)])
