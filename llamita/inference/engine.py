@@ -293,32 +293,16 @@ class Engine:
         if not length:
             raise GenerationError("the prompt is empty.", hint="Give at least one token.")
         check_token_ids(request.prompt, self.backend.config.vocab_size, "the prompt")
-        slides = params.overflow == "slide"
-        if slides:
-            limit = params.max_tokens
-            if limit is None:
-                raise GenerationError(
-                    'overflow is "slide" and max_tokens None: such a text need not end.',
-                    hint="Give max_tokens.",
-                )
-        else:
-            limit = token_limit(length, params.max_tokens, self.context)
-            if params.overflow == "error" and params.max_tokens not in (None, limit):
-                raise GenerationError(
-                    f"the prompt has {length} tokens and max_tokens is {params.max_tokens}; the "
-                    f"model's context holds {self.context}.",
-                    hint="Shorten one of them, or choose another overflow than 'error'.",
-                )
         row = Row(
             request,
-            limit=limit,
+            limit=token_limit(length, params, self.context),
             context=self.context,
             vocab_size=self._vocab_size,
             tokenizer=self.tokenizer,
             constraint=compile_constraint(params, self.tokenizer, request.stop_token_ids),
             sink=sink,
         )
-        if slides and length > self.context:
+        if length > self.context:
             row.drop_oldest(max(1, self.context - 1), self._bos_length(row))
         return row
 

@@ -59,11 +59,10 @@ class TokenEvent:
 class Reply:
     """The text of one row, and when it is over.
 
-    limit: at most so many tokens; None: no end but the text's own. Without a tokenizer the events
-    carry no text.
+    limit: at most so many tokens. Without a tokenizer the events carry no text.
     """
 
-    def __init__(self, request: Request, limit: int | None, tokenizer: Tokenizer | None) -> None:
+    def __init__(self, request: Request, limit: int, tokenizer: Tokenizer | None) -> None:
         self.row = request.row
         self.limit = limit
         self.count = 0

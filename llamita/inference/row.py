@@ -39,7 +39,7 @@ class Row:
         self,
         request: Request,
         *,
-        limit: int | None,
+        limit: int,
         context: int,
         vocab_size: int,
         tokenizer: Tokenizer | None,
@@ -50,7 +50,7 @@ class Row:
         self.context = context
         self.tokens = list(request.prompt)
         self.written = 0
-        self.capacity = context if limit is None else min(context, len(self.tokens) + limit)
+        self.capacity = min(context, len(self.tokens) + limit)
         self.slot = -1
         self.draft: list[int] = []
         self.finished = False
@@ -67,7 +67,7 @@ class Row:
         self._fails_when_full = self.params.overflow == "error" and self.params.max_tokens is None
 
     @property
-    def limit(self) -> int | None:
+    def limit(self) -> int:
         """At most so many tokens are drawn."""
         return self._reply.limit
 
@@ -91,9 +91,7 @@ class Row:
 
     def draft_limit(self, longest: int) -> int:
         """At most how many tokens to draft: `longest`, or what the row has room for."""
-        room = self.context - len(self.tokens)
-        if self.limit is not None:
-            room = min(room, self.limit - self._reply.count)
+        room = min(self.context - len(self.tokens), self.limit - self._reply.count)
         return max(0, min(longest, room - 1))
 
     def drop_oldest(self, keep: int, keep_first: int) -> None:

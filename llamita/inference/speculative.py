@@ -39,8 +39,6 @@ class PromptLookup:
 
     def __init__(self, token_ids: Sequence[int], max_draft: int) -> None:
         self.max_draft = max_draft
-        self.drafted = 0
-        self.accepted = 0
         self._tokens = ids = list(token_ids)
         # n-gram -> the place after it. The one that ends the text comes with the next token: it
         # would find itself.
@@ -94,15 +92,6 @@ class PromptLookup:
         found = self._tokens[self._source : self._source + count]
         period = len(found)
         return [found[place % period] for place in range(count)]
-
-    def draft(self, limit: int, times: StepTimes | None = None) -> list[int]:
-        """What is worth drafting for a row alone in its step: `plan` for one."""
-        return plan([self], [limit], times or StepTimes())[0]
-
-    def observe(self, drafted: int, accepted: int) -> None:
-        """Count what became of a draft. `append` has learned from the tokens already."""
-        self.drafted += drafted
-        self.accepted += accepted
 
     def _find(self) -> None:
         """Look for the text's last tokens earlier in it: the longest n-gram, its latest place."""

@@ -13,6 +13,7 @@ from typing import Literal
 
 from llamita.config import ModelConfig
 from llamita.errors import GenerationError
+from llamita.inference.params import SamplingParams
 
 FinishReason = Literal["stop", "length"]
 """stop: a stop token or stop string; length: max_tokens reached or the context full."""
@@ -28,19 +29,37 @@ def context_length(config: ModelConfig) -> int:
     return config.max_position_embeddings
 
 
-def token_limit(prompt_tokens: int, max_tokens: int | None, context: int) -> int:
-    """How many tokens may follow the prompt: prompt and output share the context.
+def token_limit(prompt_tokens: int, params: SamplingParams, context: int) -> int:
+    """How many tokens may follow the prompt.
 
-    A prompt that fills the context leaves room for none: its generation ends at once with
-    "length". A longer one raises GenerationError.
+    Prompt and output share the context, unless it slides. A prompt that fills it leaves room for
+    none: its generation ends at once with "length".
+
+    Raises:
+        GenerationError: the prompt is longer than the context, or what `overflow` rules out.
     """
+    if params.overflow == "slide":
+        if params.max_tokens is None:
+            raise GenerationError(
+                'overflow is "slide" and max_tokens None: such a text need not end.',
+                hint="Give max_tokens.",
+            )
+        return params.max_tokens
     room = context - prompt_tokens
     if room < 0:
         raise GenerationError(
             f"the prompt has {prompt_tokens} tokens; the model's context holds {context}.",
             hint="Shorten it, or choose the overflow 'slide', which drops the oldest tokens.",
         )
-    return room if max_tokens is None else min(int(max_tokens), room)
+    asked = room if params.max_tokens is None else params.max_tokens
+    must_fit = params.overflow == "error"
+    if must_fit and (asked > room or (params.max_tokens is None and room == 0)):
+        raise GenerationError(
+            f"the prompt has {prompt_tokens} tokens and max_tokens is {params.max_tokens}; the "
+            f"model's context holds {context}.",
+            hint="Shorten one of them, or choose another overflow than 'error'.",
+        )
+    return min(asked, room)
 
 
 class StopStrings:

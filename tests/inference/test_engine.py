@@ -278,6 +278,8 @@ def test_overflow_error_refuses_what_does_not_fit_and_says_when_it_is_full():
     assert len(tokens[0]) == 6
     with pytest.raises(GenerationError, match="filled"):
         run(engine, [request([1] * 10, max_tokens=None, overflow="error")])
+    with pytest.raises(GenerationError, match=r"16 tokens.*None.*16"):
+        run(engine, [request([1] * 16, max_tokens=None, overflow="error")])
 
 
 def test_sliding_needs_an_end():

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamita.errors import GenerationError
+from llamita.inference.params import SamplingParams
 from llamita.inference.stopping import StopStrings, token_limit
 
 
@@ -81,13 +82,13 @@ def test_the_stop_string_and_what_follows_are_not_shown():
 
 
 def test_prompt_and_output_share_the_context():
-    assert token_limit(3, 10, 8) == 5
-    assert token_limit(3, 2, 8) == 2
-    assert token_limit(3, None, 8) == 5
-    assert token_limit(8, 10, 8) == 0
-    assert token_limit(3, 0, 8) == 0
+    assert token_limit(3, SamplingParams(max_tokens=10), 8) == 5
+    assert token_limit(3, SamplingParams(max_tokens=2), 8) == 2
+    assert token_limit(3, SamplingParams(max_tokens=None), 8) == 5
+    assert token_limit(8, SamplingParams(max_tokens=10), 8) == 0
+    assert token_limit(3, SamplingParams(max_tokens=0), 8) == 0
 
 
 def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers():
     with pytest.raises(GenerationError, match=r"9 tokens.*8"):
-        token_limit(9, 1, 8)
+        token_limit(9, SamplingParams(max_tokens=1), 8)
