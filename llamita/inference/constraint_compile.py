@@ -5,24 +5,31 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from llamita.errors import GenerationError
-from llamita.inference.constraint_tokens import Alphabet, TokenTable, byte_table, llguidance
+from llamita.inference.constraint_tokens import (
+    Alphabet,
+    TokenTable,
+    byte_table,
+    load_llguidance,
+)
 from llamita.inference.sampling import Mask
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-_STATES = 50_000  # of the lexer: 1 to 2 KB each
-_STEPS = 300  # characters that are tried to find one that cannot be written
+_STATES = 25_000  # of the lexer, which all texts of a grammar share: 0.3 to 2 KB each
+_STEPS = 300  # characters on the way to one that cannot be written
+_LOOKS = 1000  # and those tried beside the way: about 50 ms, in which a whole batch waits
 _HINTS = {
     "schema": "Supported is what https://github.com/guidance-ai/llguidance/blob/main/docs/"
     "json_schema.md lists.",
     "regex": "The syntax is that of https://docs.rs/regex, without look-around, word boundaries "
-    "and back-references; the whole text has to match.",
+    "and back-references, and with \\d, \\w and \\s in ASCII; the whole text has to match.",
     "grammar": "The notation is described in https://github.com/guidance-ai/llguidance/blob/main/"
     "docs/syntax.md.",
     "choices": None,
@@ -35,7 +42,7 @@ def new_matcher(kind: str, grammar: str, table: TokenTable) -> LLMatcher:
     Raises:
         GenerationError: the grammar is wrong or too large.
     """
-    library = llguidance()
+    library = load_llguidance()
     limits = library.LLParserLimits(max_lexer_states=_STATES, verbose_errors=False)
     matcher: LLMatcher = library.LLMatcher(table.ll_tokenizer, grammar, log_level=0, limits=limits)
     if matcher.is_error():
@@ -46,12 +53,17 @@ def new_matcher(kind: str, grammar: str, table: TokenTable) -> LLMatcher:
 def next_mask(matcher: LLMatcher, table: TokenTable) -> Mask | None:
     """The tokens that may come next, the end of the text among them; None: the matcher failed."""
     mask = np.empty((1, table.words), dtype=np.int32)
-    llguidance().numpy.fill_next_token_bitmask(matcher, mask)
+    load_llguidance().numpy.fill_next_token_bitmask(matcher, mask)
     return None if matcher.is_error() else mask[0].view(np.uint32)
 
 
 def grammar_error(kind: str, matcher: LLMatcher) -> GenerationError:
     """Why the matcher failed, in llguidance's words."""
+    if "coerce_one_of" in matcher.get_error():  # an option that nobody has here
+        return GenerationError(
+            f"{kind} has a oneOf of which more than one part may fit, which cannot be enforced.",
+            hint="Write anyOf, or make the parts differ in a required property or in their type.",
+        )
     return GenerationError(
         f"{kind} cannot be used: {_reason(matcher.get_error())}.", hint=_HINTS[kind]
     )
@@ -65,15 +77,20 @@ def is_stuck(matcher: LLMatcher) -> bool:
 def wanted_character(kind: str, grammar: str, written: bytes, alphabet: Alphabet) -> str | None:
     """A character outside the alphabet that the grammar wants, some way after what is written.
 
-    The one without which nothing goes on, if the way leads there; else one that is passed.
+    The one without which nothing goes on, if the way leads there; else one that is passed. None
+    also where the search gets too long.
     """
+    if alphabet.is_complete:
+        return None
     matcher = new_matcher(kind, grammar, byte_table())
     if not matcher.consume_tokens(list(written)):
         return None
     begun = unfinished(written)
     passed: str | None = None
+    looks = 0
     for _ in range(_STEPS):
-        following = list(_next_characters(matcher, begun))
+        following = list(islice(_next_characters(matcher, begun), _LOOKS - looks))
+        looks += len(following)
         able = [character for character in following if character in alphabet]
         lacking = [character for character in following if character not in alphabet]
         if not able:

@@ -2,7 +2,7 @@
 
 JSON is written on one line, with at most one space after each comma and colon, and at most one in
 front: small models like to fill a page with white space, and this way a text comes to its end. A
-regular expression, in the syntax of Rust's `regex` crate, has to match the whole text.
+regular expression has to match the whole text.
 
 Where a vocabulary cannot write every character, what it cannot write is left out: of a regular
 expression exactly; of the others whatever they require must be within its alphabet.
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from llamita.errors import GenerationError
+from llamita.inference.constraint_regex import ascii_classes
 from llamita.inference.constraint_schemas import (
     LONGEST_REGEX,
     check_schema,
@@ -149,7 +150,7 @@ def _of_regex(regex: str, alphabet: Alphabet) -> str:
             f"regex is {regex!r}, and the flag x is not supported.",
             hint="Write it without white space and comments.",
         )
-    body = _terminal(regex)
+    body = _terminal(ascii_classes(regex))
     return body if alphabet.is_complete else f"{body} & /{alphabet.character_class()}*/"
 
 

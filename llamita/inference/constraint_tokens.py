@@ -110,7 +110,7 @@ def byte_table() -> TokenTable:
     return TokenTable([bytes([byte]) for byte in range(256)])
 
 
-def llguidance() -> Any:
+def load_llguidance() -> Any:
     """The library, which is loaded when it is first needed."""
     try:
         import llguidance
@@ -140,7 +140,7 @@ class _Wrapper:
 
 
 def _ll_tokenizer(tokens: Sequence[bytes]) -> LLTokenizer:
-    made: LLTokenizer = llguidance().LLTokenizer(_Wrapper(tokens))
+    made: LLTokenizer = load_llguidance().LLTokenizer(_Wrapper(tokens))
     return made
 
 

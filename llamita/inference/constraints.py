@@ -15,8 +15,9 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -38,14 +39,17 @@ from llamita.tokenizer.base import Tokenizer
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-_KEPT = 32  # grammars of a tokenizer
+_KEPT = 16  # grammars of a tokenizer; with all states that each may have, below 1 GB
 
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A grammar in its beginning, for a vocabulary; `text` is llguidance's."""
+    """A grammar in its beginning, for a vocabulary; `text` is llguidance's.
+
+    Copies of the matcher share the states of its lexer, so their limit is one for all texts.
+    """
 
     kind: str
     text: str
@@ -59,9 +63,13 @@ class _Compiler:
         self.table = TokenTable.of(tokenizer)
         self._kept: OrderedDict[tuple[str, str, bool], _Compiled] = OrderedDict()
 
-    def compile(self, kind: str, text: str, after_space: bool) -> _Compiled:
+    def compile(
+        self, kind: str, text: str, after_space: bool, used_up: _Compiled | None = None
+    ) -> _Compiled:
+        """used_up: one whose states have reached their limit; it is not given again."""
         key = (kind, text, after_space)
-        if key not in self._kept:
+        kept = self._kept.get(key)
+        if kept is None or kept is used_up:
             self._kept[key] = self._compile(*key)
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
@@ -99,12 +107,13 @@ class Matcher:
     def __init__(
         self,
         compiled: _Compiled,
-        matcher: LLMatcher,
+        compile_anew: Callable[[_Compiled], _Compiled],
         table: TokenTable,
         stop_token_ids: frozenset[int],
     ) -> None:
         self._compiled = compiled
-        self._matcher = matcher
+        self._compile_anew = compile_anew
+        self._matcher = compiled.matcher.deep_copy()
         self._table = table
         self._stop_token_ids = stop_token_ids
         self._stops = table.mask_of(stop_token_ids)
@@ -142,25 +151,19 @@ class Matcher:
         if token_id in self._stop_token_ids:
             self._stopped = True
             return
-        if not self._matcher.consume_token(token_id):
-            raise grammar_error(self._compiled.kind, self._matcher)
         self._written.append(token_id)
+        if not self._matcher.consume_token(token_id):
+            self._begin_anew()
         self._next = None
-
-    def copy(self) -> Matcher:
-        """A matcher at the same place that goes its own way."""
-        other = Matcher(
-            self._compiled, self._matcher.deep_copy(), self._table, self._stop_token_ids
-        )
-        other._written = list(self._written)
-        other._next, other._goes_on, other._stopped = self._next, self._goes_on, self._stopped
-        return other
 
     def _look(self) -> Mask:
         table = self._table
         mask = next_mask(self._matcher, table)
         if mask is None and not is_stuck(self._matcher):
-            raise grammar_error(self._compiled.kind, self._matcher)
+            self._begin_anew()
+            mask = next_mask(self._matcher, table)
+            if mask is None and not is_stuck(self._matcher):
+                raise grammar_error(self._compiled.kind, self._matcher)
         may_end = False
         if mask is not None:
             may_end = bool(mask[table.end_id // 32] >> (table.end_id % 32) & 1)
@@ -171,6 +174,13 @@ class Matcher:
         if may_end:
             mask |= self._stops
         return mask[: -(-table.vocab_size // 32)]
+
+    def _begin_anew(self) -> None:
+        """Compile the grammar again and read what is written: other texts may have used it up."""
+        self._compiled = self._compile_anew(self._compiled)
+        self._matcher = self._compiled.matcher.deep_copy()
+        if not self._matcher.consume_tokens(self._written):
+            raise grammar_error(self._compiled.kind, self._matcher)
 
     def _dead_end(self) -> GenerationError:
         written = b"".join(self._table.tokens[token_id] for token_id in self._written)
@@ -220,12 +230,13 @@ class Constraint:
         # Where nothing has been shown, a space at the beginning will not be.
         hides_space = not shown and self._tokenizer.strips_leading_space
         table = self._compiler.table
-        compiled = self._compile(after_space=hides_space and " " in table.alphabet)
-        return Matcher(compiled, compiled.matcher.deep_copy(), table, self._stop_token_ids)
+        after_space = hides_space and " " in table.alphabet
+        compile_anew = partial(self._compile, after_space)
+        return Matcher(self._compile(after_space), compile_anew, table, self._stop_token_ids)
 
-    def _compile(self, after_space: bool) -> _Compiled:
+    def _compile(self, after_space: bool, used_up: _Compiled | None = None) -> _Compiled:
         with _lock:
-            return self._compiler.compile(self._kind, self._text, after_space)
+            return self._compiler.compile(self._kind, self._text, after_space, used_up)
 
 
 def compile_constraint(

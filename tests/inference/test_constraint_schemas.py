@@ -242,3 +242,11 @@ def test_hostile_grammars_are_refused_or_bounded(hostile: dict[str, Any]) -> Non
     else:
         message = ""
     assert len(message) < 3000
+
+
+def test_a_one_of_whose_parts_overlap_is_refused_in_plain_words() -> None:
+    parts = [{"type": "integer"}, {"type": "number"}]
+    with pytest.raises(GenerationError, match="oneOf of which more than one part") as caught:
+        constrain(ByteTokenizer(), schema={"oneOf": parts})
+    assert "coerce" not in str(caught.value)
+    constrain(ByteTokenizer(), schema={"oneOf": [{"type": "integer"}, {"type": "string"}]})

@@ -205,4 +205,4 @@ def test_the_oldest_of_many_grammars_is_forgotten() -> None:
     tokenizer = characters("abc")
     for length in range(1, 50):
         constrain(tokenizer, regex=f"a{{{length}}}")
-    assert len(constraints._compilers[tokenizer]._kept) == 32
+    assert len(constraints._compilers[tokenizer]._kept) == constraints._KEPT

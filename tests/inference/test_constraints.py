@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from llamita.errors import GenerationError
+from llamita.inference import constraint_compile
+from llamita.inference.constraint_grammars import write_grammar
+from llamita.inference.constraint_tokens import Alphabet, byte_table
 from llamita.inference.constraints import compile_constraint
 from llamita.inference.params import SamplingParams
 from llamita.tokenizer import Tokenizer
@@ -188,16 +192,6 @@ def test_padded_ids_and_stop_tokens_beyond_the_vocabulary_are_never_allowed() ->
     assert allowed(matcher) == [256]
 
 
-def test_a_copy_goes_its_own_way() -> None:
-    matcher = constrain(ByteTokenizer(), [256], regex="ab|ac").start([])
-    matcher.accept(ord("a"))
-    other = matcher.copy()
-    matcher.accept(ord("b"))
-    assert matcher.is_complete
-    assert allowed(other) == [ord("b"), ord("c")]
-    assert not other.is_complete
-
-
 def test_rows_of_one_constraint_do_not_disturb_each_other() -> None:
     constraint = constrain(ByteTokenizer(), [256], regex="ab")
     first, second = constraint.start([]), constraint.start([])
@@ -250,3 +244,44 @@ def test_a_model_without_tokenizer_is_told_so() -> None:
 def test_stop_strings_could_cut_the_text() -> None:
     with pytest.raises(GenerationError, match="could cut the text that choices"):
         constrain(ByteTokenizer(), choices=["a"], stop="b")
+
+
+def test_texts_that_use_up_the_states_of_a_grammar_do_not_end_those_after_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(constraint_compile, "_STATES", 1000)
+    constraint = constrain(ByteTokenizer(), [256], regex="[ab]*a[ab]{12}")
+
+    def write(seed: int, length: int) -> None:
+        draw, matcher = random.Random(seed), constraint.start([])
+        for _ in range(length):
+            assert allowed(matcher)[:2] == [ord("a"), ord("b")]
+            matcher.accept(draw.choice(b"ab"))
+
+    for seed in range(6):
+        write(seed, 400)
+    # One text that needs more than there may be is an error, and the next one begins again.
+    with pytest.raises(GenerationError, match="regex cannot be used"):
+        write(0, 5000)
+    assert allowed(constraint.start([])) == [ord("a"), ord("b")]
+
+
+def test_the_search_for_what_cannot_be_written_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    look = constraint_compile.next_mask
+
+    def counted(matcher: Any, table: Any) -> Any:
+        looks.append(matcher)
+        return look(matcher, table)
+
+    monkeypatch.setattr(constraint_compile, "next_mask", counted)
+    grammar = write_grammar("regex", "(?s).*", byte_table().alphabet, after_space=False)
+    for alphabet, most in (
+        (byte_table().alphabet, 0),
+        (Alphabet([b"a", b"b"]), 8 * constraint_compile._LOOKS),
+        (Alphabet([bytes([byte]) for byte in range(128)]), 8 * constraint_compile._LOOKS),
+    ):
+        looks.clear()
+        found = constraint_compile.wanted_character("regex", grammar, b"a", alphabet)
+        assert (found is None) == alphabet.is_complete
+        assert len(looks) <= most
