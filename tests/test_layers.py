@@ -55,6 +55,57 @@ def test_every_room_imports_only_from_rooms_below_it() -> None:
     assert wrong == []
 
 
+# Beside these, generating works on NumPy and Python, for backends that need no PyTorch.
+WITH_TORCH = {"lm", "modes", "scores", "torch_backend"}
+
+
+def _loaded_with(path: Path) -> set[str]:
+    """The modules whose code runs when a file is imported; those of functions come later, if ever.
+
+    Of "from a import b" both a and a.b, since b may be a module.
+    """
+    found = set()
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        waiting += ast.iter_child_nodes(node)
+    # A package is loaded before its modules.
+    return found | {name[:at] for name in found for at, c in enumerate(name) if c == "."}
+
+
+def _file_of(module: str) -> Path | None:
+    path = PACKAGE.parent / Path(*module.split("."))
+    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
+
+
+def _way_to_torch(path: Path, ways: dict[Path, list[str] | None]) -> list[str] | None:
+    """The files by which importing one file comes to load PyTorch; None where it does not."""
+    if path not in ways:
+        ways[path] = None  # while it is looked into
+        for module in sorted(_loaded_with(path)):
+            following = _file_of(module)
+            way = ["torch"] if module == "torch" else following and _way_to_torch(following, ways)
+            if way:
+                ways[path] = [path.stem, *way]
+                break
+    return ways[path]
+
+
+def test_generating_loads_torch_where_it_is_said_to_and_nowhere_else() -> None:
+    ways = {path.stem: _way_to_torch(path, {}) for path in (PACKAGE / "inference").glob("*.py")}
+    assert {name: way for name, way in ways.items() if way and name not in WITH_TORCH} == {}
+    assert {name for name, way in ways.items() if way} == WITH_TORCH
+
+
 def test_importing_llamita_loads_no_torch() -> None:
     code = "import llamita, sys; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -16,6 +16,7 @@ import torch
 
 from llamita.config import ModelConfig
 from llamita.errors import CheckpointError
+from llamita.formats.end_ids import end_ids_of
 from llamita.formats.key_map import listing
 from llamita.formats.stored import StoredTensor
 from llamita.formats.vocabulary import Vocabulary
@@ -81,23 +82,6 @@ class Checkpoint:
         eos = None if not ids else ids[0] if len(ids) == 1 else tuple(ids)
         rest = {key: value for key, value in self.generation.items() if key != "eos_token_id"}
         return replace(self, config=self.config.with_changes(eos_token_id=eos), generation=rest)
-
-
-def end_ids_of(config: ModelConfig, generation: Mapping[str, Any]) -> tuple[int, ...]:
-    """The tokens that end a text by the config, and those that `generation_config.json` adds.
-
-    Raises:
-        CheckpointError: that names something else than a token.
-    """
-    named = generation.get("eos_token_id")
-    more = [] if named is None else named if isinstance(named, list | tuple) else [named]
-    if not all(type(token_id) is int and 0 <= token_id < config.vocab_size for token_id in more):
-        raise CheckpointError(
-            f"generation_config.json has eos_token_id = {named!r}; ids go from 0 to "
-            f"vocab_size - 1 ({config.vocab_size - 1}).",
-            hint="Say the right ones with --override eos_token_id='[…]'.",
-        )
-    return tuple(dict.fromkeys([*config.eos_token_ids, *more]))
 
 
 def build_model(

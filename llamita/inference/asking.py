@@ -8,7 +8,7 @@ from typing import Any
 
 from llamita.config import ModelConfig
 from llamita.errors import GenerationError, TokenizerError
-from llamita.formats.checkpoint import end_ids_of
+from llamita.formats.end_ids import end_ids_of
 from llamita.inference.constraints import compile_constraint
 from llamita.inference.params import SamplingParams
 from llamita.inference.prompts import check_token_ids
