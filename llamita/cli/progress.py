@@ -108,22 +108,29 @@ def for_terminal(text: str) -> str:
 
 
 class _Stderr(io.TextIOBase):
-    """stderr, or nothing once its reader left: a long run must not die of a closed pipe."""
+    """stderr, or nothing once its reader left: a long run must not die of a closed pipe.
+
+    It is the stderr of now: while a bar is shown, rich puts something in the place of `sys.stderr`
+    that writes above the bar, and the bar itself must not go through that.
+    """
+
+    def __init__(self) -> None:
+        self._stderr = sys.stderr
 
     def write(self, text: str) -> int:
         with contextlib.suppress(BrokenPipeError):
-            return sys.stderr.write(text)
+            return self._stderr.write(text)
         return len(text)
 
     def flush(self) -> None:
         with contextlib.suppress(BrokenPipeError):
-            sys.stderr.flush()
+            self._stderr.flush()
 
     def isatty(self) -> bool:
-        return sys.stderr.isatty()
+        return self._stderr.isatty()
 
     def fileno(self) -> int:
-        return sys.stderr.fileno()
+        return self._stderr.fileno()
 
 
 class _RateColumn(ProgressColumn):
