@@ -181,8 +181,9 @@ def constraint_part(one: Ours, rounds: int) -> dict[str, Any]:
     import numpy as np
 
     from llamita.inference.constraints import compile_constraint
+    from llamita.inference.history import History
     from llamita.inference.params import SamplingParams
-    from llamita.inference.sampling import History, choose
+    from llamita.inference.sampling import choose
 
     tokenizer, vocab_size = one.engine.tokenizer, one.engine.backend.config.vocab_size
     assert tokenizer is not None

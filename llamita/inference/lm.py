@@ -66,6 +66,14 @@ class LM:
         self._engine: Engine | None = None
         self._making_engine = threading.Lock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies, which make an engine of their own."""
+        own = ("_engine", "_making_engine", "chat_format")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _engine=None, _making_engine=threading.Lock())
+
     @property
     def device(self) -> torch.device:
         """Where the model's weights are."""
@@ -235,11 +243,12 @@ class LM:
         The second value is how many messages went. System messages and the last turn never do.
         Raises GenerationError where the last turn leaves no room.
         """
+        limit = SamplingParams(max_tokens=max_tokens).max_tokens
 
         def encode(chat: Chat) -> list[int]:
             return self.chat_prompt(chat, tools, **template_variables)
 
-        return fit_chat(encode, messages, max_tokens, context_length(self.config))
+        return fit_chat(encode, messages, limit, context_length(self.config))
 
     @cached_property
     def chat_format(self) -> ChatFormat:

@@ -44,7 +44,9 @@ def number(
         result = float(value)
     except OverflowError:
         raise wrong_value(name, value, allowed) from None
-    if not math.isfinite(result) or not lowest <= result <= highest:
+    if not math.isfinite(result):
+        raise wrong_value(name, value, f"a finite number, {allowed}")
+    if not lowest <= result <= highest:
         raise wrong_value(name, value, allowed)
     return result
 
@@ -92,7 +94,9 @@ def choices(name: str, value: Any) -> tuple[str, ...]:
 
 
 def token_ids(name: str, value: Any, allowed: str) -> tuple[int, ...]:
-    """Whole numbers of 0 or more, in the order in which they are given."""
+    """Whole numbers of 0 or more, in the order in which they are given; None is no number."""
+    if value is None:
+        return ()
     if not isinstance(value, list | tuple | set | frozenset):
         raise wrong_value(name, value, allowed)
     for token_id in value:

@@ -17,6 +17,7 @@ DEFAULT_MAX_TOKENS = 256
 DEFAULT_DRAFT = 8
 """The longest draft of `speculative=True`: each drafted token costs a share of a pass."""
 MAX_DRAFT = 64
+MAX_LOGPROBS = 1000
 MAX_SEED = 2**63 - 1
 
 Overflow: TypeAlias = Literal["stop", "error", "slide", "drop-oldest-turn"]
@@ -42,6 +43,29 @@ hermes and llama have the numbers of those systems. armgpt has that system's ste
 penalty, temperature, top_k, top_p, min_p, the stop token kept); its numbers are ours, llama.cpp's
 defaults with a penalty of 1.1. greedy always takes the likeliest token.
 """
+
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "do_sample": "temperature=0 takes the likeliest token, above 0 tokens are drawn. ",
+    "num_beams": "There is no beam search. ",
+    "best_of": "There is one text for each prompt. ",
+    "n": "There is one text for each prompt; give the prompt several times. ",
+    "max_new_tokens": "It is called max_tokens. ",
+    "max_length": "max_tokens counts the new tokens alone. ",
+    "n_predict": "It is called max_tokens. ",
+    "temp": "It is called temperature. ",
+    "repeat_penalty": "It is called repetition_penalty. ",
+    "stop_strings": "It is called stop. ",
+    "eos_token_id": "It is called stop_token_ids. ",
+    "ignore_eos": "stop_token_ids=[] lets no token end the text. ",
+    "bad_words_ids": "banned_token_ids rules out single tokens. ",
+    "response_format": "schema takes a JSON schema, or True for any JSON object. ",
+    "json_schema": "It is called schema. ",
+    "guided_json": "It is called schema. ",
+    "guided_regex": "It is called regex. ",
+    "guided_choice": "It is called choices. ",
+    "prompt_lookup_num_tokens": "It is called speculative. ",
+}
+"""What other systems call their settings, and what becomes of them here."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +109,8 @@ class SamplingParams:
     include_stop_token: whether the stop token is part of the result.
     overflow: what happens in a full context: "stop"; "error"; "slide" drops the older half and
         goes on; "drop-oldest-turn", in chats, drops the oldest turn before it starts.
-    logprobs: give each token's log-probability and those of the n likeliest; None: neither.
+    logprobs: give each token's log-probability and those of the n likeliest, up to 1000; None:
+        neither.
     speculative: the longest draft copied from earlier text, up to 64, which changes the speed and
         never the tokens; True is 8; 0 is off.
     """
@@ -136,8 +161,10 @@ class SamplingParams:
             self._set("stop_token_ids", check.token_ids, allowed)
         self._set("include_stop_token", check.boolean)
         if self.logprobs is not None:
-            allowed = "0 (the token's own) or more for the likeliest beside it, or None (off)"
-            self._set("logprobs", check.integer, allowed, 0)
+            allowed = (
+                f"0 (the token's own) to {MAX_LOGPROBS} for the likeliest beside it, or None (off)"
+            )
+            self._set("logprobs", check.integer, allowed, 0, MAX_LOGPROBS)
         self._set("overflow", check.one_of, get_args(Overflow))
         if isinstance(self.speculative, bool):
             object.__setattr__(self, "speculative", DEFAULT_DRAFT if self.speculative else 0)
@@ -185,6 +212,7 @@ class SamplingParams:
             if name not in names:
                 near = difflib.get_close_matches(str(name), [*names, "sampler"], n=1)
                 hint = f"Did you mean {near[0]!r}? " if near else ""
+                hint = _ELSEWHERE.get(str(name), hint)
                 raise GenerationError(
                     f"there is no generation setting {name!r}.",
                     hint=f"{hint}The settings are: sampler, {', '.join(names)}.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -87,6 +87,10 @@ def _read_prompt(prompt: Any, tokenizer: Tokenizer | None, config: ModelConfig) 
 def _read_ids(prompt: Any) -> list[int]:
     if hasattr(prompt, "tolist"):
         prompt = prompt.tolist()
+    if isinstance(prompt, Mapping):
+        raise GenerationError(
+            f"the prompt is {prompt!r}, a message of a chat.", hint="`chat` answers messages."
+        )
     if not isinstance(prompt, list | tuple):
         raise GenerationError(
             f"the prompt is {prompt!r}.", hint="A prompt is text or a list of token ids."

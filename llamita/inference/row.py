@@ -9,11 +9,11 @@ from dataclasses import replace
 from llamita.errors import GenerationError
 from llamita.inference.backend import Logits, Segment
 from llamita.inference.constraints import Constraint, Matcher
+from llamita.inference.history import History
 from llamita.inference.noise import NoiseStream
 from llamita.inference.request import Reply, Request, TokenEvent
 from llamita.inference.sampling import (
     NO_TOKEN,
-    History,
     choose,
     log_probabilities,
     no_token_error,

@@ -43,7 +43,6 @@ from llamita.inference.penalties import (
 
 __all__ = [
     "NO_TOKEN",
-    "History",
     "Mask",
     "TokenLogprob",
     "apply_temperature",

@@ -166,6 +166,9 @@ def test_wrong_settings_and_messages_are_named() -> None:
     lm = LM(make_model(vocab_size=VOCAB, max_position_embeddings=200), chatting())
     with pytest.raises(GenerationError, match="temperatur"):
         lm.chat(HELLO, temperatur=0)
+    for wrong in ("x", -5):
+        with pytest.raises(GenerationError, match=f"max_tokens is {wrong!r}"):
+            lm.fit_chat(HELLO, max_tokens=wrong)  # type: ignore[arg-type]
     with pytest.raises(TokenizerError, match="message 1"):
         lm.chat([*HELLO, {"role": "user"}])
     with pytest.raises(TokenizerError, match="empty"):

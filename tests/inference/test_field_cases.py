@@ -8,10 +8,11 @@ import torch
 
 from llamita.errors import GenerationError
 from llamita.inference.filters import keep_top_p
+from llamita.inference.history import History
 from llamita.inference.lm import LM
 from llamita.inference.params import SamplingParams
 from llamita.inference.penalties import apply_repetition_penalty
-from llamita.inference.sampling import History, choose
+from llamita.inference.sampling import choose
 from tests.inference.conftest import VOCAB
 
 ALL = {"stop_token_ids": []}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -193,3 +196,24 @@ def test_events_carry_ids_and_the_finish_reason(lm):
     assert [event.finish_reason for event in events] == [None, None, "length"]
     expected = lm.generate("ab", temperature=0, max_tokens=3, stop_token_ids=[])
     assert [event.token_id for event in events] == expected.token_ids
+
+
+@pytest.mark.parametrize("copy_of", [copy.deepcopy, lambda lm: pickle.loads(pickle.dumps(lm))])
+def test_a_copy_generates_the_same_and_shares_nothing(model, copy_of):
+    lm = LM(model)
+    before = lm.generate([1, 2], max_tokens=6, seed=1)
+    other = copy_of(lm)
+    assert other.generate([1, 2], max_tokens=6, seed=1) == before
+    assert other.model is not lm.model
+    assert other.engine is not lm.engine
+
+
+def test_a_tokenizer_goes_along_with_a_copy(lm):
+    other = copy.deepcopy(lm)
+    assert other.generate("ab", max_tokens=6, seed=1) == lm.generate("ab", max_tokens=6, seed=1)
+
+
+def test_a_message_given_as_a_prompt_is_sent_to_chat(lm):
+    with pytest.raises(GenerationError, match="a message of a chat") as caught:
+        lm.generate([{"role": "user", "content": "hi"}])
+    assert "`chat`" in caught.value.hint

@@ -62,10 +62,10 @@ from llamita.inference.params import SAMPLERS, SamplingParams
         ("banned_token_ids", [-1]),
         ("banned_token_ids", [True]),
         ("banned_token_ids", ["5"]),
-        ("banned_token_ids", None),
         ("include_stop_token", 1),
         ("include_stop_token", None),
         ("logprobs", -1),
+        ("logprobs", 1001),
         ("logprobs", True),
         ("logprobs", 1.0),
         ("overflow", "wrap"),
@@ -231,3 +231,29 @@ def test_params_need_neither_torch_nor_numpy():
         "import llamita.inference.params, sys; sys.exit(bool({'torch', 'numpy'} & {*sys.modules}))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_no_banned_tokens_may_be_told_as_none() -> None:
+    assert SamplingParams(banned_token_ids=None) == SamplingParams()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("num_beams", "no beam search"),
+        ("max_new_tokens", "called max_tokens"),
+        ("stop_strings", "called stop"),
+        ("do_sample", "temperature=0"),
+        ("response_format", "schema takes"),
+    ],
+)
+def test_names_of_other_systems_are_told_what_they_are_here(name: str, words: str) -> None:
+    with pytest.raises(GenerationError, match=f"no generation setting '{name}'") as caught:
+        SamplingParams.from_settings({name: 1})
+    assert words in (caught.value.hint or "")
+
+
+def test_a_number_without_end_is_told_to_be_none() -> None:
+    with pytest.raises(GenerationError) as caught:
+        SamplingParams(temperature=float("inf"))
+    assert caught.value.hint == "temperature must be a finite number, 0 or more."

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llamita.inference.history import History
 from llamita.inference.noise import NoiseStream
 from llamita.inference.params import SAMPLERS, SamplingParams
 from llamita.inference.sampling import (
     NO_TOKEN,
-    History,
     apply_temperature,
     choose,
     log_probabilities,

@@ -52,7 +52,7 @@ def test_logprobs_are_the_models_own(lm):
 def test_logprobs_are_absent_unless_asked_for(lm):
     assert lm.generate("a", **ALL).logprobs is None
     assert lm.generate("a", max_tokens=0, logprobs=1).logprobs == []
-    many = lm.generate("a", logprobs=10**6, **ALL).logprobs
+    many = lm.generate("a", logprobs=1000, **ALL).logprobs
     assert {len(each.top) for each in many} == {258}
 
 
