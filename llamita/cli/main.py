@@ -11,9 +11,11 @@ import difflib
 import importlib
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import llamita
 from llamita.errors import LlamitaError
@@ -30,6 +32,8 @@ COMMANDS = {
     "verify": "are two checkpoints the same model?",
     "bench": "how fast it reads and writes here, and how near that is to the limit",
 }
+
+_INVALID = re.compile(r"Invalid value for '?(?P<name>[^']+)'?: Input(?P<reason> should be [^,]+)")
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -52,6 +56,9 @@ def run(arguments: list[str]) -> int:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     debug = "--debug" in arguments[:end]
     arguments = [a for i, a in enumerate(arguments) if a != "--debug" or i > end]
+    if sys.stdout is None:  # python gives none where it is closed
+        print("llamita: stdout is closed, so there is nowhere to print to.", file=sys.stderr)
+        return EXIT_BAD_INPUT
     try:
         if not arguments or arguments[0] in ("--help", "-h", "help"):
             print(_help(), flush=True)
@@ -91,14 +98,35 @@ def _run_command(name: str, arguments: list[str]) -> int:
         )
         app.command(name, help=module.command.__doc__)(module.command)
     try:
-        app(args=arguments, prog_name=f"llamita {name}")
-    except SystemExit as stop:
-        if stop.code == EXIT_INTERRUPTED:  # Typer took the Ctrl-C
-            raise KeyboardInterrupt from None
-        if stop.code == 1:  # Typer took the closed pipe; no command exits with 1 by itself
-            raise BrokenPipeError from None
-        return stop.code if isinstance(stop.code, int) else EXIT_BAD_INPUT
-    return 0
+        code = app(args=arguments, prog_name=f"llamita {name}", standalone_mode=False)
+    except SystemExit:  # Typer took the closed pipe
+        raise BrokenPipeError from None
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # Typer's own has, for what cannot be parsed
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message(), file=sys.stderr)
+            return EXIT_BAD_INPUT
+        raise _usage_error(error) from None
+    if code == EXIT_INTERRUPTED:  # Typer took the Ctrl-C
+        raise KeyboardInterrupt
+    return code if isinstance(code, int) else 0
+
+
+def _usage_error(error: Any) -> LlamitaError:
+    """One line that says what is wrong, and one that says what would be right."""
+    message = error.format_message().strip()
+    context = getattr(error, "ctx", None)
+    hint = f"`{context.command_path if context else 'llamita'} --help` explains it."
+    found = _INVALID.match(message)
+    if found and hasattr(error.__cause__, "errors"):  # pydantic's, which keeps the value
+        value = error.__cause__.errors()[0]["input"]
+        return LlamitaError(f"{found['name']} is {value!r}.", hint=f"It{found['reason']}.")
+    if "unexpected extra argument" in message:
+        hint = f"A text of several words stands in quotes. {hint}"
+    return LlamitaError(f"{message[:1].lower()}{message[1:].rstrip('.')}.", hint=hint)
 
 
 def _report(error: Exception, message: str, hint: str | None, code: int, debug: bool) -> int:

@@ -126,3 +126,38 @@ def test_debug_behind_two_dashes_belongs_to_the_command(
 ) -> None:
     assert run(["inspect", "--", "--debug"]) == 2
     assert "--debug" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--top-k", "abc"], ["--top-k is 'abc'", "It should be a valid integer"]),
+        (["--temperature=x"], ["--temperature is 'x'", "It should be a valid number"]),
+        (["--ban", "foo", "--ban", "3"], ["--ban is 'foo'", "It should be a valid integer"]),
+        (["--tempratur", "1"], ["no such option: --tempratur", "llamita generate --help"]),
+        (["again", "and again"], ["unexpected extra argument", "in quotes"]),
+        (["--seed"], ["'--seed' requires an argument"]),
+    ],
+)
+def test_what_cannot_be_parsed_takes_two_lines(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["generate", "model", "once", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == 2
+    assert all(word in printed.err for word in words), printed.err
+
+
+def test_a_command_with_verbs_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tokenizer"]) == 2
+    assert "inspect" in capsys.readouterr().err
+    assert run(["tokenizer", "train"]) == 2
+    assert "llamita tokenizer train --help" in capsys.readouterr().err
+
+
+def test_a_closed_stdout_is_told(tmp_path: Path) -> None:
+    done = _shell('"$PYTHON" -m llamita inspect nothing >&-', tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("llamita: stdout is closed")
+    assert len(done.stderr.splitlines()) == 1
