@@ -1,38 +1,32 @@
 """The layers of a model for reading alone: the same formulas as its modules, in fewer steps.
 
-Projections of the same input are joined, so that a layer is four matrix products; the residual
-stream and what only one step needs are changed in place; rows of all sequences lie one below the
-other, [N, C], without padding; and the last layer goes on with those rows alone whose logits are
-wanted.
+Projections of the same input are joined, so that a layer is four matrix products; rows of all
+sequences lie one below the other, [N, C], without padding; and the last layer goes on with those
+rows alone whose logits are wanted.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeGuard
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from llamita.config import ModelConfig
+from llamita.errors import GenerationError
 from llamita.model.norm import RMSNorm
-from llamita.model.precision import is_slow, linear
+from llamita.model.steps import Projection, Steps, after, before, project, rms_norm
 from llamita.model.transformer import DecoderLayer, Transformer
-
-_Projection: TypeAlias = "list[tuple[Tensor, Tensor | None]]"
-_Steps: TypeAlias = "tuple[Callable[..., tuple[Tensor, Tensor]], Callable[..., Tensor]]"
-
-_log = logging.getLogger(__name__)
 
 
 class CachePlan(Protocol):
     """Which slots of a cache one pass writes and reads: worked out once, shared by every layer."""
 
-    def attend(self, layer: int, qk: Tensor, v: Tensor) -> Tensor:
-        """Attention of the pass's tokens: qk [N, H + K, D] and v [N, K, D] give [N, H × D].
+    def attend(self, layer: int, qkv: Tensor) -> Tensor:
+        """Attention of the pass's tokens: qkv [N, H + K + K, D] gives [N, H × D].
 
-        Queries and keys come unrotated, the queries first.
+        Queries and keys come unrotated; their memory may be written to.
         """
 
 
@@ -41,8 +35,12 @@ class FusedDecoder:
 
     The joined projections are the model's own weights: its parameters become views of them, so
     nothing is held twice, and what changes a parameter in place (an optimizer's step, loading a
-    state dict) changes them. `refresh` notices parameters that were replaced. A model in training
-    mode is left as it is.
+    state dict) changes them. `torch.save` of one such parameter therefore writes all that it is
+    joined with, unless it is cloned first; a whole state dict takes no more than before. `refresh`
+    notices parameters and modules that were replaced. A model in training mode is left as it is.
+
+    A projection or head that is no plain `nn.Linear` (an adapter around one, quantized weights) is
+    called as the module it is. Forward hooks of the other modules are not called.
 
     compile: compute what lies between attentions through `torch.compile`. Compiled code is kept on
     disk, by PyTorch. Without a working compiler one warning is logged and nothing else differs.
@@ -50,175 +48,153 @@ class FusedDecoder:
 
     def __init__(self, model: Transformer, *, compile: bool = False) -> None:
         self._model = model
-        self._compiles = compile
-        self._parameters = [
-            (module._parameters, name)
-            for module in model.modules()
-            for name in module._parameters
-            if module._parameters[name] is not None
-        ]
+        self._steps = Steps(compile)
+        self._places: list[tuple[dict[str, nn.Module | None], str]] = []
+        self._modules: list[nn.Module | None] = []
+        self._parameters: list[tuple[dict[str, nn.Parameter | None], str]] = []
         self._addresses: list[int] = []
         self._layers: list[_Layer] = []
-        self._steps: _Steps = _before, _after
+        self._head: Projection = []
+        self._counted: list[tuple[dict[str, Any], str]] = []
         self.refresh()
 
     @property
     def versions(self) -> tuple[int, ...]:
         """Changes with every weight that is replaced, or written in place where autograd sees it.
 
-        Writing through `.data` escapes it.
+        Writing through `.data` escapes it, and writing to inference tensors.
         """
         self.refresh()
-        weights = [holder[name] for holder, name in self._parameters]
-        counts = (0 if w is None or w.is_inference() else w._version for w in weights)
-        return (*self._addresses, *counts)
+        return (*self._addresses, *[holder[name]._version for holder, name in self._counted])
 
     def refresh(self) -> None:
         """Join anew what was replaced since the last call (by `to`, or assigning `data`)."""
-        if self._addresses_now() != self._addresses:
-            # Not as inference tensors: the model may be trained again.
-            with torch.inference_mode(False), torch.no_grad():
-                joins = not self._model.training
-                layers = (layer for layer in self._model.model.layers)
-                self._layers = [_Layer(layer, joins) for layer in layers]  # type: ignore[arg-type]
-            self._addresses = self._addresses_now()
-            self._steps = _steps(self._model.lm_head.weight, self._compiles)
+        modules = [holder.get(name) for holder, name in self._places]
+        are_known = self._addresses and modules == self._modules
+        if are_known and self._addresses_now() == self._addresses:
+            return
+        self._addresses = []  # until all is joined, should it fail
+        self._watch()
+        model, joins = self._model, not self._model.training
+        self._layers = [_Layer(layer, model.config, joins) for layer in model.model.layers]
+        self._head = _projection([model.lm_head], joins)
+        self._norm = _norm(model.model.norm)
+        self._steps.prepare(self._norm[0])
+        self._addresses = self._addresses_now()
 
     def logits(self, token_ids: Tensor, plan: CachePlan, wanted: Tensor | None = None) -> Tensor:
         """Read token_ids [N]; logits [M, V] after the `wanted` [M] of them, or after all.
 
         Runs in inference mode.
         """
-        decoder = self._model.model
-        x = F.embedding(token_ids, decoder.embed_tokens.weight)
+        x = self._model.model.embed_tokens(token_ids)
         last = len(self._layers) - 1
         for index, layer in enumerate(self._layers):
             x = layer(x, plan, wanted if index == last else None, self._steps)
-        x = rms_norm(x, decoder.norm.weight, decoder.norm.eps)
-        return linear(x, self._model.lm_head.weight)
+        return project(rms_norm(x, *self._norm), self._head)
+
+    def _watch(self) -> None:
+        """Take note of where the model's modules and parameters are held."""
+        modules = list(self._model.modules())
+        self._places = [(module._modules, name) for module in modules for name in module._modules]
+        self._modules = [holder[name] for holder, name in self._places]
+        self._parameters = [
+            (module._parameters, name) for module in modules for name in module._parameters
+        ]
+        # PyTorch does not count how often tensors made in inference mode are written.
+        weights = [(holder, name, holder[name]) for holder, name in self._parameters]
+        self._counted = [(h, n) for h, n, w in weights if w is not None and not w.is_inference()]
 
     def _addresses_now(self) -> list[int]:
-        weights = (holder[name] for holder, name in self._parameters)
-        return [0 if weight is None else weight.data_ptr() for weight in weights]
-
-
-def _steps(weight: Tensor, compiles: bool) -> _Steps:
-    """What lies before and after attention, compiled if that is wanted and works."""
-    if not compiles:
-        return _before, _after
-    try:
-        torch.compile(lambda x: x.neg())(torch.ones(2, device=weight.device))
-    except Exception as error:  # no compiler, one that fails, no kernels for the device
-        reason = str(error).strip().partition("\n")[0]
-        _log.warning("torch.compile does not work here, so nothing is compiled: %s", reason)
-        return _before, _after
-    is_slow(weight.dtype)  # timed now, not inside a trace
-    return torch.compile(_before), torch.compile(_after)
+        weights = [holder.get(name) for holder, name in self._parameters]
+        return [
+            # What only looks like a tensor (a quantized weight) has no address of its own.
+            weight.data_ptr() if type(weight) is nn.Parameter else id(weight)
+            for weight in weights
+        ]
 
 
 class _Layer:
     """One `DecoderLayer`: what lies before attention, attention, and what lies after."""
 
-    def __init__(self, layer: DecoderLayer, joins: bool) -> None:
+    def __init__(self, layer: nn.Module, config: ModelConfig, joins: bool) -> None:
+        if type(layer) is not DecoderLayer:
+            raise _unknown(layer)
         attention, mlp = layer.self_attn, layer.mlp
         self._index = attention.layer
         self._qkv = _projection([attention.q_proj, attention.k_proj, attention.v_proj], joins)
         self._output = _projection([attention.o_proj], joins)
         self._gate_up = _projection([mlp.gate_proj, mlp.up_proj], joins)
         self._down = _projection([mlp.down_proj], joins)
-        self._input_norm = layer.input_layernorm.weight
-        self._mlp_norm = layer.post_attention_layernorm.weight
-        self._eps = layer.input_layernorm.eps
-        self._widths = [
-            module.out_features // attention.head_dim
-            for module in (attention.q_proj, attention.k_proj, attention.v_proj)
-        ]
+        self._input_norm = _norm(layer.input_layernorm)
+        self._mlp_norm = _norm(layer.post_attention_layernorm)
         norms = (attention.q_norm, attention.k_norm)
-        self._head_norms = [norm.weight for norm in norms if isinstance(norm, RMSNorm)]
+        self._head_norms = [_norm(norm) for norm in norms if type(norm) is not nn.Identity]
+        keys = config.num_key_value_heads
+        self._heads = [config.num_attention_heads, keys, keys]
 
-    def __call__(self, x: Tensor, plan: CachePlan, wanted: Tensor | None, steps: _Steps) -> Tensor:
-        """[N, C] -> [N, C] in place, or [M, C] for the rows `wanted` [M]."""
-        before, after = steps
-        qk, v = before(x, self._input_norm, self._eps, self._qkv, self._head_norms, self._widths)
-        y = plan.attend(self._index, qk, v)
+    def __call__(self, x: Tensor, plan: CachePlan, wanted: Tensor | None, steps: Steps) -> Tensor:
+        """[N, C] -> [N, C], or [M, C] for the rows `wanted` [M]."""
+        qkv: Tensor = steps.run(
+            before, x, self._input_norm, self._qkv, self._head_norms, self._heads
+        )
+        y = plan.attend(self._index, qkv)
         if wanted is not None:
             x, y = x[wanted], y[wanted]
-        return after(x, y, self._output, self._mlp_norm, self._eps, self._gate_up, self._down)
+        rest = (self._output, self._mlp_norm, self._gate_up, self._down)
+        output: Tensor = steps.run(after, x, y, *rest)
+        return output
 
 
-def _before(
-    x: Tensor,
-    norm: Tensor,
-    eps: float,
-    qkv: _Projection,
-    head_norms: list[Tensor],
-    heads: list[int],
-) -> tuple[Tensor, Tensor]:
-    """The residual stream [N, C] to qk [N, H + K, D] and v [N, K, D]."""
-    joined = _project(rms_norm(x, norm, eps), qkv)
-    joined = joined.view(x.shape[0], sum(heads), -1)
-    queries, keys, _ = heads
-    qk, v = joined[:, : queries + keys], joined[:, queries + keys :]
-    if head_norms:
-        q = rms_norm(qk[:, :queries], head_norms[0], eps)
-        qk = torch.cat((q, rms_norm(qk[:, queries:], head_norms[1], eps)), dim=1)
-    return qk, v
+def _norm(module: nn.Module) -> tuple[Tensor, Tensor]:
+    """The weight [C] and epsilon [1] of an `RMSNorm`, as `rms_norm` takes them."""
+    if type(module) is not RMSNorm:
+        raise _unknown(module)
+    return module.weight, torch.tensor([module.eps], device=module.weight.device)
 
 
-def _after(
-    x: Tensor,
-    y: Tensor,
-    output: _Projection,
-    norm: Tensor,
-    eps: float,
-    gate_up: _Projection,
-    down: _Projection,
-) -> Tensor:
-    """Add attention's y [N, H × D], then the feed-forward, to the residual stream [N, C]."""
-    x += _project(y, output)
-    gate, up = _project(rms_norm(x, norm, eps), gate_up).chunk(2, dim=-1)
-    x += _project(F.silu(gate, inplace=True).mul_(up), down)
-    return x
+def _unknown(module: nn.Module) -> GenerationError:
+    return GenerationError(
+        f"a module of the model was replaced by {type(module).__name__}, which cannot be read.",
+        hint="Projections, the embedding and the head may be replaced; other modules may not.",
+    )
 
 
-def _project(x: Tensor, parts: _Projection) -> Tensor:
-    """Linear maps of one input: [N, C] -> [N, the sum of their outputs]."""
-    products = [linear(x, weight, bias) for weight, bias in parts]
-    return products[0] if len(products) == 1 else torch.cat(products, dim=-1)
-
-
-def _projection(modules: Sequence[nn.Linear], joins: bool) -> _Projection:
-    """Weights and biases, joined into one of each or not."""
-    if not joins:
-        return [(module.weight, module.bias) for module in modules]
-    biases = [module.bias for module in modules]
-    weight = _join([module.weight for module in modules])
+def _projection(modules: Sequence[nn.Module], joins: bool) -> Projection:
+    """Weights and biases, joined into one of each or not; or the modules, if they are more."""
+    plain = [module for module in modules if _is_plain(module)]
+    if len(plain) < len(modules):
+        return modules
+    biases = [module.bias for module in plain]
+    kinds = {(module.weight.dtype, module.bias is None) for module in plain}
+    if not joins or len(kinds) > 1:
+        return [(module.weight, module.bias) for module in plain]
+    weight = _join([module.weight for module in plain])
     return [(weight, None if biases[0] is None else _join(biases))]
+
+
+def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether a module is `nn.Linear` and its weight a matrix of numbers, as it was made."""
+    return type(module) is nn.Linear and type(module.weight) is nn.Parameter
 
 
 def _join(parameters: Sequence[Tensor]) -> Tensor:
     """One tensor of all their rows; they become views of it, unless they are already."""
-    first = parameters[0]
-    storage = first.untyped_storage().data_ptr()
-    address = first.data_ptr()
-    for parameter in parameters:
-        lies_next = parameter.data_ptr() == address and parameter.is_contiguous()
-        if not lies_next or parameter.untyped_storage().data_ptr() != storage:
-            break
-        address += parameter.nbytes
-    else:
-        shape = (sum(len(parameter) for parameter in parameters), *first.shape[1:])
-        return first.detach().as_strided(shape, first.stride())
-    joined = torch.cat([parameter.detach() for parameter in parameters])
-    start = 0
-    for parameter in parameters:
-        parameter.data = joined[start : start + len(parameter)]
-        start += len(parameter)
-    return joined
-
-
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """`RMSNorm` over the last dimension, rounding where the module does."""
-    wide = x.float()
-    scale = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
-    return (wide * scale).to(x.dtype).mul_(weight)
+    # The model may be trained again, unless it was made in inference mode.
+    with torch.inference_mode(parameters[0].is_inference()), torch.no_grad():
+        first, *others = parameters
+        end = first.data_ptr() + first.nbytes
+        lie_next = first.is_contiguous()
+        for other in others:
+            same = other.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+            lie_next = lie_next and same and other.data_ptr() == end and other.is_contiguous()
+            end += other.nbytes
+        if lie_next:
+            shape = (sum(len(parameter) for parameter in parameters), *first.shape[1:])
+            return first.detach().as_strided(shape, first.stride())
+        joined = torch.cat([parameter.detach() for parameter in parameters])
+        start = 0
+        for parameter in parameters:
+            parameter.data = joined[start : start + len(parameter)]
+            start += len(parameter)
+        return joined

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from llamita.config import ModelConfig
 
+_ALIGNMENT = 64  # bytes: of the widest vector registers, which NumPy does not heed
 _LONGEST_SEGMENT = 256  # tokens that a rolling cache takes at once, beyond its window
 
 
@@ -20,9 +23,10 @@ class KVCache:
     rows of different lengths need no padding, and what a row wrote in vain (a rejected draft, the
     slot's former row) is overwritten before anything can see it.
 
-    `keys` and `values` are [layers, slots, K, size, D]. They begin as zeros, never as whatever lay
-    in memory: a masked place counts with weight 0, and 0 × NaN is NaN. On the CPU the system hands
-    the zeros out as they are touched, so that room for a long context costs nothing until used.
+    `held` is [layers, 2, slots, K, size, D], keys before values. It begins as zeros, never as what
+    lay in memory: a masked place counts with weight 0, and 0 × NaN is NaN. On the CPU the system
+    hands the zeros out as they are touched, so that room for a long context costs nothing until
+    used.
     """
 
     def __init__(
@@ -40,8 +44,7 @@ class KVCache:
         self.dtype = dtype
         self.device = torch.device(device)
         self.capacity = 0
-        self.keys = self._zeros(0, 0)
-        self.values = self._zeros(0, 0)
+        self.held = self._zeros(0, 0)
 
     @property
     def slots(self) -> int:
@@ -51,7 +54,7 @@ class KVCache:
     @property
     def size(self) -> int:
         """How many places a slot has."""
-        return self.keys.shape[3]
+        return self.held.shape[4]
 
     @property
     def longest_segment(self) -> int | None:
@@ -64,20 +67,21 @@ class KVCache:
         return 2 * self._layers * self._heads * self._head_dim * places * self.dtype.itemsize
 
     def resize(self, slots: int, capacity: int) -> None:
-        """Take this size. What the slots that stay hold stays, unless `capacity` shrinks."""
-        if capacity < self.capacity:
-            self._filled = [0] * self.slots
-        del self._filled[slots:]
+        """Take this size. What the slots that stay hold in the positions that stay is kept.
+
+        A row that is longer than the new capacity may lose all in a rolling cache. Without memory
+        for the new size, the cache is left as it was.
+        """
         size = capacity if self._ring is None else min(capacity, self._ring)
-        old = (self.keys, self.values)
-        if (slots, size) != (self.keys.shape[1], self.size):
-            self.keys, self.values = self._zeros(slots, size), self._zeros(slots, size)
+        filled = [min(places, size) for places in self._filled[:slots]]
+        if (slots, size) != (self.slots, self.size):
+            new = self._zeros(slots, size)
             # Only what is held is copied: places nobody wrote shall go on costing no memory. A ring
             # that has rolled has its final size, so places stay what they are.
-            for slot, filled in enumerate(self._filled):
-                self.keys[:, slot, :, :filled] = old[0][:, slot, :, :filled]
-                self.values[:, slot, :, :filled] = old[1][:, slot, :, :filled]
-        self._filled += [0] * (slots - self.slots)
+            for slot, places in enumerate(filled):
+                new[:, :, slot, :, :places] = self.held[:, :, slot, :, :places]
+            self.held = new
+        self._filled = filled + [0] * (slots - len(filled))
         self.capacity = capacity
 
     def fill(self, slot: int, end: int) -> None:
@@ -88,24 +92,24 @@ class KVCache:
 
     def layer(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer: two [slots, K, size, D]."""
-        return self.keys[layer], self.values[layer]
+        return self.held[layer, 0], self.held[layer, 1]
 
     def places(self, slots: Tensor, positions: Tensor) -> Tensor:
-        """Where `write` puts the tokens at `positions` [N] of `slots` [N]: [N × K]."""
-        heads = slots[:, None] * self._heads + torch.arange(self._heads, device=self.device)
-        return (heads * self.size + positions[:, None] % self.size).flatten()
+        """Where `write` puts the tokens at `positions` [N] of `slots` [N]: [N × 2 × K]."""
+        halves = torch.arange(2, device=self.device)[:, None] * self.slots
+        heads = torch.arange(self._heads, device=self.device)
+        rows = (halves + slots[:, None, None]) * self._heads + heads
+        return (rows * self.size + positions[:, None, None] % self.size).flatten()
 
-    def write(self, layer: int, places: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Store keys and values [N, K, D] of one layer at what `places` gave."""
-        for held, new in ((self.keys, keys), (self.values, values)):
-            rows = held[layer].view(-1, self._head_dim)
-            rows.index_copy_(0, places, new.reshape(-1, self._head_dim).to(self.dtype))
+    def write(self, layer: int, places: Tensor, keys_values: Tensor) -> None:
+        """Store the keys and the values [N, K + K, D] of one layer at what `places` gave."""
+        rows = self.held[layer].view(-1, self._head_dim)
+        rows[places] = keys_values.reshape(-1, self._head_dim).to(self.dtype)
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Make the first `length` positions of slot `target` those of slot `source`."""
         places = min(length, self.size)
-        for held in (self.keys, self.values):
-            held[:, target, :, :places] = held[:, source, :, :places]
+        self.held[:, :, target, :, :places] = self.held[:, :, source, :, :places]
         self.fill(target, length)
 
     def reusable(self, written: int, shared: int) -> int:
@@ -126,8 +130,10 @@ class KVCache:
         return last - (last - torch.arange(places, device=ends.device)) % self.size
 
     def _zeros(self, slots: int, size: int) -> Tensor:
-        shape = (self._layers, slots, self._heads, size, self._head_dim)
+        shape = (self._layers, 2, slots, self._heads, size, self._head_dim)
         if self.device.type != "cpu":
             return torch.zeros(shape, dtype=self.dtype, device=self.device)
-        lazy = np.zeros(shape, dtype=f"i{self.dtype.itemsize}")  # NumPy has no bfloat16
-        return torch.from_numpy(lazy).view(self.dtype)
+        count, width = math.prod(shape), self.dtype.itemsize
+        lazy = np.zeros(count + _ALIGNMENT // width, dtype=f"i{width}")  # NumPy has no bfloat16
+        begin = -lazy.ctypes.data % _ALIGNMENT // width
+        return torch.from_numpy(lazy[begin : begin + count]).view(self.dtype).view(shape)

@@ -43,6 +43,12 @@ class RotaryEmbedding:
         angles = torch.cat((angles, angles), dim=-1)
         return angles.cos() * self.magnitude, angles.sin() * self.magnitude
 
+    def reading_tables(self, positions: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """As `turn_` takes them: [N, 1, D] for positions [N] in rows of `lengths` [N]."""
+        cos, sin = self.tables(positions[:, None], lengths)
+        sin[..., : sin.shape[-1] // 2].neg_()
+        return cos, sin
+
     def _dynamic_frequencies(self, lengths: Tensor) -> Tensor:
         """NTK-aware base for each row's length [B] -> [B, D/2]; unscaled within the context."""
         config, scaling = self.config, self.config.rope_scaling or {}
@@ -56,23 +62,24 @@ class RotaryEmbedding:
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn the pairs (i, i + D/2) of `x` [B, H, T, D] by the angles of `cos` and `sin` [B, T, D].
 
-    Computed in float32, given back in the dtype of `x`.
+    Computed in float32, given back in the dtype of `x`. For whole rows, and where gradients are
+    wanted; `turn_` is for reading alone.
     """
     first, second = x.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
     return (x * cos[:, None] + turned * sin[:, None]).to(x.dtype)
 
 
-def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`rotate` in fewer steps, with nothing kept for a backward pass: `cos`, `sin` as wide as x."""
+def turn_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """`rotate` for reading alone: x [N, H, D] is overwritten, which a backward pass would not bear.
+
+    `cos` and `sin` are [N, 1, D], with the sines of the first half negated (`reading_tables`).
+    """
     wide = x.float()
-    turned = wide * cos
-    first, second = wide.chunk(2, dim=-1)
-    half = sin[..., : first.shape[-1]]
-    new_first, new_second = turned.chunk(2, dim=-1)
-    new_first.addcmul_(second, half, value=-1)
-    new_second.addcmul_(first, half)
-    return turned.to(x.dtype)
+    other = wide.roll(x.shape[-1] // 2, -1)
+    wide.mul_(cos).addcmul_(other, sin)
+    if wide is not x:
+        x.copy_(wide)
 
 
 def _exponents(head_dim: int) -> Tensor:

@@ -6,12 +6,15 @@ import logging
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from llamita.errors import GenerationError
 from llamita.model import precision
 from llamita.model.cached_attention import PrefillPlan, Stretch
 from llamita.model.fused import FusedDecoder
 from llamita.model.kv_cache import KVCache
+from llamita.model.norm import RMSNorm
+from llamita.model.steps import rms_norm
 from llamita.model.transformer import Transformer
 
 QWEN = {"use_qk_norm": True, "attention_bias": True, "mlp_bias": True}
@@ -19,7 +22,7 @@ QWEN = {"use_qk_norm": True, "attention_bias": True, "mlp_bias": True}
 
 @torch.inference_mode()
 def read(decoder: FusedDecoder, model: Transformer, ids: Tensor) -> Tensor:
-    cache = KVCache(model.config, model.lm_head.weight.dtype)
+    cache = KVCache(model.config, model.model.norm.weight.dtype)
     cache.resize(1, len(ids))
     return decoder.logits(ids, PrefillPlan(cache, model.rope, [Stretch(0, 0, len(ids), 0)]))
 
@@ -108,6 +111,73 @@ def test_a_model_in_training_is_left_as_it_is(make_model, ids) -> None:
     assert (got - full(model, ids[0])).abs().max() <= 1e-5
 
 
+@pytest.mark.parametrize("fields", [QWEN, {"tie_word_embeddings": True}])
+def test_a_model_made_in_inference_mode_is_read(make_model, ids, fields) -> None:
+    with torch.inference_mode():
+        model = make_model(**fields)
+    for _ in range(2):
+        decoder = FusedDecoder(model)
+        versions = decoder.versions
+        assert (read(decoder, model, ids[0]) - full(model, ids[0])).abs().max() <= 1e-5
+        assert decoder.versions == versions
+
+
+class Adapted(nn.Module):
+    """A linear map and a small correction of it."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base
+        self.correction = nn.Linear(base.in_features, base.out_features)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.correction(x)
+
+
+@pytest.mark.parametrize("part", ["q_proj", "v_proj", "o_proj", "up_proj", "down_proj", "lm_head"])
+@pytest.mark.parametrize(
+    "kind", [Adapted, lambda old: nn.Linear(old.in_features, old.out_features)]
+)
+def test_a_projection_that_is_replaced_is_read_as_what_it_is(make_model, ids, part, kind) -> None:
+    model = make_model()
+    decoder = FusedDecoder(model)
+    before, versions = read(decoder, model, ids[0]), decoder.versions
+    layer = model.model.layers[1]
+    holder = next(each for each in (layer.self_attn, layer.mlp, model) if hasattr(each, part))
+    setattr(holder, part, kind(getattr(holder, part)))
+    assert decoder.versions != versions
+    got = read(decoder, model, ids[0])
+    assert (got - full(model, ids[0])).abs().max() <= 1e-5
+    assert (got - before).abs().max() > 1e-3
+    versions = decoder.versions
+    with torch.no_grad():
+        next(getattr(holder, part).parameters()).mul_(0.5)
+    assert decoder.versions != versions
+    assert (read(decoder, model, ids[0]) - full(model, ids[0])).abs().max() <= 1e-5
+
+
+def test_an_embedding_may_be_replaced_and_a_norm_may_not(make_model, ids) -> None:
+    model = make_model()
+    decoder = FusedDecoder(model)
+    model.model.embed_tokens = nn.Sequential(model.model.embed_tokens, nn.Linear(32, 32))
+    assert (read(decoder, model, ids[0]) - full(model, ids[0])).abs().max() <= 1e-5
+    model.model.layers[1].input_layernorm = nn.LayerNorm(32)
+    for _ in range(2):
+        with pytest.raises(GenerationError, match="replaced by LayerNorm"):
+            decoder.refresh()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_norm_for_reading_is_the_module(dtype: torch.dtype) -> None:
+    x = torch.randn(7, 576, generator=torch.Generator().manual_seed(1)).to(dtype)
+    module = RMSNorm(576, 1e-5).to(dtype)
+    with torch.no_grad():
+        module.weight.uniform_(0.5, 2)
+        got = rms_norm(x, module.weight, torch.tensor([1e-5]))
+        rounding = 1e-6 if dtype == torch.float32 else 0.008
+        torch.testing.assert_close(got, module(x), atol=0, rtol=rounding)
+
+
 @pytest.mark.parametrize("slow", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rows", [0, 1, 2, 3, 5, 6, 40])
@@ -148,12 +218,42 @@ def test_without_a_compiler_one_warning_is_logged_and_nothing_else_differs(
 
 def test_compiled_steps_are_given_what_they_need(make_model, ids, monkeypatch) -> None:
     # With a compiler that compiles nothing; the real one takes half a minute.
-    compiled = []
+    compiled: list[object] = []
     monkeypatch.setattr(torch, "compile", lambda step: compiled.append(step) or step)
     model = make_model(**QWEN)
     got = read(FusedDecoder(model, compile=True), model, ids[0])
     assert len(compiled) == 3
     assert (got - full(model, ids[0])).abs().max() <= 1e-5
+
+
+def test_a_compiler_that_fails_late_ends_no_row_and_is_asked_no_more(
+    make_model, ids, monkeypatch, caplog
+) -> None:
+    asked = []
+
+    def compiled(step):
+        asked.append(step)
+        passes = [] if len(asked) > 1 else [0] * 9  # the probe works
+
+        def run(*given):
+            passes.append(0)
+            if 4 <= len(passes) < 9:
+                raise RuntimeError("no room for another graph\nand a long story")
+            return step(*given)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    model = make_model()
+    decoder = FusedDecoder(model, compile=True)
+    for _ in range(3):
+        assert (read(decoder, model, ids[0]) - full(model, ids[0])).abs().max() <= 1e-5
+    model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
+    assert (read(decoder, model, ids[0]) - full(model, ids[0])).abs().max() <= 1e-5
+    assert len(asked) == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "torch.compile does not work here, so nothing is compiled: no room for another graph"
+    ]
 
 
 @pytest.mark.slow

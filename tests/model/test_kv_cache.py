@@ -233,7 +233,49 @@ def test_a_cache_grows_and_keeps_what_it_holds(make_model, ids, kind: str) -> No
     assert (reader.cache.slots, reader.cache.capacity) == (1, 40)
     assert gap(reader.prefill((0, 30, ids[0, 30:]))[0], full(model, ids[0])[30:]) <= TOLERANCE
     reader.cache.resize(2, 10)
-    assert reader.cache.keys.shape[1:4:2] == (2, min(10, reader.cache.size))
+    assert reader.cache.held.shape[2:5:2] == (2, min(10, reader.cache.size))
+    assert gap(reader.prefill((0, 7, ids[0, 7:10]))[0], full(model, ids[0])[7:10]) <= TOLERANCE
+    reader.cache.resize(2, 40)
+    assert gap(reader.prefill((0, 10, ids[0, 10:]))[0], full(model, ids[0])[10:]) <= TOLERANCE
+
+
+def test_a_cache_without_memory_for_a_new_size_stays_as_it_was(
+    make_model, ids, monkeypatch
+) -> None:
+    model = make_model()
+    reader = Reader(model, 2, 30)
+    reader.prefill((1, 0, ids[1, :20]))
+
+    def full_up(*_: int) -> Tensor:
+        raise MemoryError
+
+    monkeypatch.setattr(reader.cache, "_zeros", full_up)
+    for slots, capacity in ((9, 30), (2, 40), (1, 10)):
+        with pytest.raises(MemoryError):
+            reader.cache.resize(slots, capacity)
+        assert (reader.cache.slots, reader.cache.capacity, reader.cache.size) == (2, 30, 30)
+    assert gap(reader.prefill((1, 20, ids[1, 20:30]))[0], full(model, ids[1, :30])[20:]) <= 1e-5
+    monkeypatch.undo()
+    reader.cache.resize(3, 40)
+    assert gap(reader.prefill((1, 20, ids[1, 20:]))[0], full(model, ids[1])[20:]) <= TOLERANCE
+
+
+@pytest.mark.parametrize("kind", ["plain", "window"])
+def test_a_cache_of_no_slots_holds_no_memory(make_model, ids, kind: str) -> None:
+    model = make_model(**KINDS[kind])
+    reader = Reader(model, 2, 30)
+    reader.prefill((1, 0, ids[1, :20]))
+    reader.cache.resize(0, 0)
+    assert (reader.cache.slots, reader.cache.capacity) == (0, 0)
+    assert reader.cache.held.untyped_storage().nbytes() <= 64
+    reader.cache.resize(1, 40)
+    assert gap(reader.read(ids[0], [40]), full(model, ids[0])) <= TOLERANCE
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_cache_begins_where_vector_registers_can_load(make_model, dtype) -> None:
+    for slots in range(1, 6):
+        assert Reader(make_model(), slots, 40, dtype=dtype).cache.held.data_ptr() % 64 == 0
 
 
 def test_a_position_past_the_capacity_is_an_error_that_names_it(make_model, ids) -> None:
@@ -242,14 +284,14 @@ def test_a_position_past_the_capacity_is_an_error_that_names_it(make_model, ids)
         reader.prefill((0, 0, ids[0, :9]))
     with pytest.raises(ValueError, match="position 8 is past the cache's capacity of 8"):
         reader.decode([0, 1], ids[:2, 0], [3, 8])
-    assert not reader.cache.keys.any()
+    assert not reader.cache.held.any()
 
 
 def test_a_bfloat16_cache_under_a_float32_model_stays_close(make_model, ids) -> None:
     model = make_model()
     reader = Reader(model, 1, 40, dtype=torch.bfloat16)
     got = reader.read(ids[0], [30, 10])
-    assert reader.cache.keys.dtype == torch.bfloat16
+    assert reader.cache.held.dtype == torch.bfloat16
     assert gap(got, full(model, ids[0])) < 0.1
     assert gap(got, full(model, ids[0])) > TOLERANCE
 
