@@ -10,8 +10,8 @@ from torch import nn
 class Evaluating:
     """Context manager that puts a model into evaluation mode and every module back at the end.
 
-    One object serves any number of blocks, so that a decode loop can leave the mode between its
-    steps, while the caller's code runs, at no cost worth speaking of.
+    One object serves any number of blocks, so that an evaluation can leave the mode between its
+    passes, while the caller's code runs, at no cost worth speaking of.
     """
 
     def __init__(self, model: nn.Module) -> None:

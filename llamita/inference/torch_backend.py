@@ -22,7 +22,8 @@ class TorchBackend:
     (`weights_version` tells), and no call changes its mode. Dropout is never applied.
 
     kv_cache_dtype: "float32" or "bfloat16"; left out, that of the weights. compile: as in
-    `FusedDecoder`.
+    `FusedDecoder`. On a GPU that merges the small kernels between the matrix products into few; it
+    records no CUDA graphs, so that every kernel is still launched from Python.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class TorchBackend:
     def weights_version(self) -> Hashable:
         """Changes with every weight that is replaced, or written in place where autograd sees it.
 
-        Writing through `.data` escapes it.
+        Writing through `.data` escapes it, and writing to inference tensors.
         """
         return self._decoder.versions
 
@@ -67,7 +68,7 @@ class TorchBackend:
 
     @torch.inference_mode()
     def resize(self, slots: int, capacity: int) -> None:
-        """Give the cache this size; what the slots that stay hold stays unless capacity shrinks."""
+        """Give the cache this size; slots that stay keep what they hold in positions that stay."""
         self._follow_model()
         self._cache.resize(slots, capacity)
 
@@ -123,13 +124,13 @@ class TorchBackend:
         return logits
 
     def _empty_cache(self) -> KVCache:
-        weight = self._model.lm_head.weight
+        weight = self._model.model.norm.weight  # the head may be replaced
         return KVCache(self.config, self._cache_dtype or weight.dtype, weight.device)
 
     def _follow_model(self) -> None:
         """A model that was moved or cast needs another cache; its `weights_version` says so."""
         self._decoder.refresh()
-        weight = self._model.lm_head.weight
+        weight = self._model.model.norm.weight  # the head may be replaced
         if (self._cache_dtype or weight.dtype, weight.device) != (
             self._cache.dtype,
             self._cache.device,
