@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -51,6 +51,8 @@ def command(
     seed: sampling.SeedOption = None,
     stop: sampling.StopOption = None,
     stop_token_id: sampling.StopTokenOption = None,
+    no_stop_tokens: sampling.NoStopTokensOption = False,
+    include_stop_token: sampling.IncludeStopTokenOption = None,
     schema: sampling.SchemaOption = None,
     regex: sampling.RegexOption = None,
     grammar: sampling.GrammarOption = None,
@@ -85,6 +87,8 @@ def command(
         seed=seed,
         stop=stop,
         stop_token_id=stop_token_id,
+        no_stop_tokens=no_stop_tokens,
+        include_stop_token=include_stop_token,
         schema=schema,
         regex=regex,
         grammar=grammar,
@@ -113,9 +117,9 @@ def command(
         compile=compile,
     )
     if json:
-        _print_json(lm.generate(text, **settings))
+        _print_json(lm.generate(text, params=params))
     else:
-        _print_stream(lm, text, settings, params.max_tokens)
+        _print_stream(lm, text, params)
 
 
 def _read_stdin() -> str:
@@ -138,12 +142,12 @@ def _print_json(generation: Generation) -> None:
     print(json.dumps(dataclasses.asdict(generation), ensure_ascii=False))
 
 
-def _print_stream(lm: LM, text: str, settings: dict[str, Any], max_tokens: int | None) -> None:
+def _print_stream(lm: LM, text: str, params: SamplingParams) -> None:
     from llamita.inference.stopping import context_length
 
     count = dropped = 0
     finish_reason = None
-    for event in lm.stream_events(text, **settings):
+    for event in lm.stream_events(text, params=params):
         count += event.token_id is not None
         finish_reason = event.finish_reason
         dropped = event.dropped
@@ -153,5 +157,7 @@ def _print_stream(lm: LM, text: str, settings: dict[str, Any], max_tokens: int |
     context = f"the model's context of {context_length(lm.config)} tokens"
     if dropped:
         say(f"{context} was full: its oldest {dropped} tokens were dropped on the way.")
-    if finish_reason == "length" and (max_tokens is None or count < max_tokens):
+    if finish_reason == "length" and (params.max_tokens is None or count < params.max_tokens):
         say(f"{context} is full.")
+    if finish_reason == "length" and params.constraint is not None:
+        say(f"the text is cut off: it is not yet what {params.constraint[0]} asks for.")

@@ -22,7 +22,7 @@ DeviceOption = Annotated[
     str | None, typer.Option(help="Where to run: cpu, cuda, … Left out, the best there is.")
 ]
 DtypeOption = Annotated[
-    str | None, typer.Option(help="Precision of the weights: float32, bfloat16, float16.")
+    str | None, typer.Option(help="Precision of the weights: float32, bfloat16, float16, float64.")
 ]
 OverrideOption = Annotated[
     list[str] | None,

@@ -6,14 +6,20 @@ names the value that then holds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from llamita.errors import DataError, GenerationError
-from llamita.inference.params import DEFAULT_DRAFT, DEFAULT_MAX_TOKENS, MAX_DRAFT, SAMPLERS
+from llamita.inference.params import (
+    DEFAULT_DRAFT,
+    DEFAULT_MAX_TOKENS,
+    MAX_DRAFT,
+    MAX_LOGPROBS,
+    SAMPLERS,
+)
 from llamita.inference.params import SamplingParams as Default
 
 
@@ -31,7 +37,10 @@ SamplerOption = Annotated[
     ),
 ]
 MaxTokensOption = Annotated[
-    int | None, _option("At most so many new tokens.", DEFAULT_MAX_TOKENS, "N")
+    int | None,
+    _option(
+        "At most so many new tokens, and as many as the context holds.", DEFAULT_MAX_TOKENS, "N"
+    ),
 ]
 TemperatureOption = Annotated[
     float | None,
@@ -55,7 +64,9 @@ TopPOption = Annotated[
 MinPOption = Annotated[
     float | None,
     _option(
-        "Only tokens of at least P times the best's probability; 0 is off.", Default.min_p, "P"
+        "Only tokens of at least P times the best's probability; 0 is off.",
+        Default.min_p,
+        "P",
     ),
 ]
 RepetitionPenaltyOption = Annotated[
@@ -65,7 +76,9 @@ RepetitionPenaltyOption = Annotated[
 FrequencyPenaltyOption = Annotated[
     float | None,
     _option(
-        "Taken off a token's logit for each time it was generated.", Default.frequency_penalty, "X"
+        "Taken off a token's logit for each time it was generated.",
+        Default.frequency_penalty,
+        "X",
     ),
 ]
 PresencePenaltyOption = Annotated[
@@ -93,8 +106,20 @@ StopTokenOption = Annotated[
     list[int] | None,
     _option("End at this token; may be given several times.", "the model's own", "ID"),
 ]
+NoStopTokensOption = Annotated[
+    bool, typer.Option("--no-stop-tokens", help="No token ends the text, not even EOS.")
+]
+IncludeStopTokenOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--include-stop-token/--drop-stop-token",
+        help="Whether the stop token is part of the result. [default: it is not]",
+        show_default=False,
+    ),
+]
 SchemaOption = Annotated[
-    str | None, _option("Write JSON that fits this JSON schema.", metavar="FILE_OR_JSON")
+    str | None,
+    _option("Write JSON that fits this JSON schema; true: any object.", metavar="FILE_OR_JSON"),
 ]
 RegexOption = Annotated[
     str | None,
@@ -128,7 +153,9 @@ OverflowOption = Annotated[
 LogprobsOption = Annotated[
     int | None,
     _option(
-        "With --json: each token's log-probability, and those of the N likeliest.", metavar="N"
+        "With --json: each token's log-probability, and those of the N likeliest, "
+        f"{MAX_LOGPROBS} at most.",
+        metavar="N",
     ),
 ]
 
@@ -140,7 +167,7 @@ _RENAMED = {
 
 
 def read_settings(**options: Any) -> dict[str, Any]:
-    """The settings for `SamplingParams.from_settings`: what was given, named as there.
+    """The settings for `Default.from_settings`: what was given, named as there.
 
     Raises:
         GenerationError: a value that is not of its form.
@@ -153,10 +180,25 @@ def read_settings(**options: Any) -> dict[str, Any]:
     }
     if "logit_bias" in settings:
         settings["logit_bias"] = _read_biases(settings["logit_bias"])
-    if "schema" in settings and not settings["schema"].lstrip().startswith("{"):
-        settings["schema"] = _read_file("--schema", settings["schema"], "a JSON schema")
-    if "grammar" in settings and not _is_grammar(settings["grammar"]):
-        settings["grammar"] = _read_file("--grammar", settings["grammar"], "a grammar")
+    if settings.pop("no_stop_tokens", False):
+        if "stop_token_ids" in settings:
+            raise GenerationError(
+                "--stop-token-id and --no-stop-tokens are given together.",
+                hint="Leave out one of them.",
+            )
+        settings["stop_token_ids"] = ()
+    for name, otherwise, is_text in (
+        ("schema", "a JSON schema", _is_json),
+        ("grammar", "a grammar", _is_grammar),
+    ):
+        if name in settings:
+            settings[name] = _read_text(f"--{name}", settings[name], otherwise, is_text)
+    # Here there are no chats.
+    if settings.get("overflow", "stop") not in ("stop", "error", "slide"):
+        raise GenerationError(
+            f"overflow is {settings['overflow']!r}.",
+            hint="--overflow must be one of: stop, error, slide.",
+        )
     return settings
 
 
@@ -173,19 +215,39 @@ def _read_biases(texts: Sequence[str]) -> tuple[tuple[int, float], ...]:
     return tuple(biases)
 
 
+def _is_json(text: str) -> bool:
+    """Whether it is JSON itself, right or wrong, and no file."""
+    return text.lstrip()[0] in '{["' or text.strip() in ("true", "false", "null")
+
+
 def _is_grammar(text: str) -> bool:
     """Whether it is a grammar itself and no file: each has a rule, and rules have colons."""
-    return ":" in text and not Path(text).is_file()
-
-
-def _read_file(option: str, name: str, otherwise: str) -> str:
+    if "\n" in text:
+        return True
     try:
-        return Path(name).read_text(encoding="utf-8")
+        return ":" in text and not Path(text).is_file()
+    except (OSError, ValueError):  # longer than a file's name can be
+        return True
+
+
+def _read_text(option: str, given: str, otherwise: str, is_text: Callable[[str], bool]) -> str:
+    """What is given, or what the file that it names holds."""
+    hint = f"{option} takes a file or the text of {otherwise}."
+    if not given.strip():
+        raise GenerationError(f"{option} is empty.", hint=hint)
+    if is_text(given):
+        return given
+    try:
+        text = Path(given).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{name} is not UTF-8 text: byte {error.start} is wrong.") from None
+        raise DataError(f"{given} is not UTF-8 text: byte {error.start} is wrong.") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise DataError(
-            f"{option} is {name!r}, a file that cannot be read: {reason}.",
-            hint=f"{option} takes a file or the text of {otherwise}.",
+            f"{option} is {given!r}, a file that cannot be read: {reason}.", hint=hint
         ) from None
+    try:
+        Default.from_settings({option.removeprefix("--"): text})
+    except GenerationError as error:
+        raise GenerationError(f"{given}: {error.message}", hint=error.hint) from None
+    return text

@@ -146,9 +146,7 @@ def schema(name: str, value: Any) -> str:
 
     The order of its properties is kept: it is the order in which they will be written.
     """
-    allowed = "a JSON schema, as a dict or as JSON text, or True for any JSON object"
-    if value is True:
-        value = {"type": "object"}
+    allowed = "a JSON schema (JSON text or a dict), or true for any JSON object"
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -156,6 +154,8 @@ def schema(name: str, value: Any) -> str:
             raise GenerationError(
                 f"{name} is not JSON: {error}.", hint=f"{name} must be {allowed}."
             ) from None
+    if value is True:
+        value = {"type": "object"}
     if not isinstance(value, Mapping):
         raise wrong_value(name, value, allowed)
     try:

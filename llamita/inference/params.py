@@ -203,9 +203,13 @@ class SamplingParams:
     def from_settings(cls, settings: Mapping[str, Any]) -> SamplingParams:
         """From keyword arguments; a name that is none of the fields raises GenerationError.
 
-        `sampler` names one of `SAMPLERS`, whose values stand where no others are given.
+        `sampler` names one of `SAMPLERS`, whose values stand where no others are given. `params`,
+        alone, is what this gives.
         """
         given = dict(settings)
+        ready = given.get("params")
+        if isinstance(ready, cls) and len(given) == 1:
+            return ready
         sampler = given.pop("sampler", None)
         names = [field.name for field in fields(cls)]
         for name in given:

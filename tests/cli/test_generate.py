@@ -130,6 +130,49 @@ def test_a_schema_or_grammar_is_a_file_or_the_text_itself(model_directory, tmp_p
         assert set(capsys.readouterr().out) <= set("cd\n")
 
 
+def test_a_long_grammar_is_no_file_name(model_directory, capsys):
+    for grammar in ('start: "c"  // ' + "x" * 300, "start: A\nA: " + '"c" | ' * 100 + '"d"'):
+        assert run(["generate", model_directory, "a", "--grammar", grammar, *FLAGS]) == 0
+        assert capsys.readouterr().out in ("c\n", "d\n")
+
+
+def test_any_object_is_the_schema_true(model_directory, capsys):
+    # With the braces alone it ends soon.
+    flags = ["--schema", "true", "--logit-bias", "99=1", *FLAGS]
+    assert run(["generate", model_directory, "a", *flags]) == 0
+    assert capsys.readouterr().out.lstrip().startswith("{")
+
+
+def test_a_wrong_file_is_named(model_directory, tmp_path, capsys):
+    path = tmp_path / "broken.json"
+    for content, words in (('{"type": ', "schema is not JSON"), ("", "schema is not JSON")):
+        path.write_text(content)
+        assert run(["generate", model_directory, "a", "--schema", str(path)]) == 2
+        error = capsys.readouterr().err
+        assert f"{path}: {words}" in error
+        assert len(error.splitlines()) == 2
+
+
+def test_a_text_cut_off_before_it_has_its_form_is_told(model_directory, capsys):
+    flags = ["--regex", "[a-z]{40}", *FLAGS, "--max-tokens", "2"]
+    assert run(["generate", model_directory, "a", *flags]) == 0
+    assert "cut off: it is not yet what regex asks for" in capsys.readouterr().err
+
+
+def test_stop_tokens_may_be_shown_and_left_out(model_directory, lm, capsys):
+    end = lm.tokenizer.eos_token_id
+    flags = ["--logit-bias", f"{end}=100", "--json", *FLAGS]
+    for more, token_ids in (
+        ([], []),
+        (["--include-stop-token"], [end]),
+        (["--no-stop-tokens"], [end] * 12),
+        (["--sampler", "armgpt"], [end]),
+        (["--sampler", "armgpt", "--drop-stop-token"], []),
+    ):
+        assert run(["generate", model_directory, "the", *flags, *more]) == 0
+        assert json.loads(capsys.readouterr().out)["token_ids"] == token_ids
+
+
 def test_logprobs_are_in_the_json_and_nowhere_else(model_directory, lm, capsys):
     flags = ["--logprobs", "2", *FLAGS]
     assert run(["generate", model_directory, "the cat", *flags, "--json"]) == 0
@@ -212,6 +255,14 @@ def test_stdin_that_is_no_text_is_an_error(model_directory, capsys, monkeypatch)
         (["--ban", "-1"], "banned_token_ids is [-1]"),
         (["--schema", "nowhere.json"], "--schema is 'nowhere.json'"),
         (["--schema", "{"], "schema is not JSON"),
+        (["--schema", "[1, 2]"], "schema is [1, 2]"),
+        (["--schema", "null"], "schema is None"),
+        (["--schema", ""], "--schema is empty"),
+        (["--grammar", " "], "--grammar is empty"),
+        (["--schema", "x" * 300], "a file that cannot be read"),
+        (["--stop-token-id", "3", "--no-stop-tokens"], "--no-stop-tokens are given together"),
+        (["--logprobs", "1001", "--json"], "logprobs is 1001"),
+        (["--overflow", "drop-oldest-turn"], "must be one of: stop, error, slide."),
         (["--grammar", "nowhere.lark"], "--grammar is 'nowhere.lark'"),
         (["--regex", "a", "--choice", "b"], "regex and choices"),
         (["--overflow", "wrap"], "overflow is 'wrap'"),
@@ -254,4 +305,4 @@ def test_help_shows_the_defaults_without_loading_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     text = " ".join(done.stdout.split())
     assert "always the likeliest token; 1: the model as it is. [default: 0.8]" in text
-    assert "At most so many new tokens. [default: 256]" in text
+    assert "as many as the context holds. [default: 256]" in text

@@ -257,3 +257,15 @@ def test_a_number_without_end_is_told_to_be_none() -> None:
     with pytest.raises(GenerationError) as caught:
         SamplingParams(temperature=float("inf"))
     assert caught.value.hint == "temperature must be a finite number, 0 or more."
+
+
+def test_settings_may_come_ready_made() -> None:
+    params = SamplingParams(seed=3, top_k=5)
+    assert SamplingParams.from_settings({"params": params}) is params
+    for settings in ({"params": params, "seed": 4}, {"params": {"seed": 4}}):
+        with pytest.raises(GenerationError, match="no generation setting 'params'"):
+            SamplingParams.from_settings(settings)
+
+
+def test_true_is_any_object_also_as_text() -> None:
+    assert SamplingParams(schema="true") == SamplingParams(schema={"type": "object"})  # type: ignore[arg-type]
