@@ -34,7 +34,7 @@ from llamita.inference.stopping import context_length, token_limit
 from llamita.tokenizer.base import Tokenizer
 
 PREFILL_CHUNK = 128
-_IDLE_CHUNKS = 4  # so many chunks a step, where no text under way has to wait for it
+IDLE_CHUNKS = 4  # so many chunks a step, where no text under way has to wait for it
 _WORTH_WAITING = 32  # tokens that a neighbour is about to read, and that can then be copied
 
 
@@ -158,7 +158,7 @@ class Engine:
         due = [row for row in self._rows if row.unread == 1]
         reading = [row for row in self._rows if row.unread > 1]
         if reading:
-            budget = self._prefill_chunk * (1 if due else _IDLE_CHUNKS)
+            budget = self._prefill_chunk * (1 if due else IDLE_CHUNKS)
             self._read(self._share_out(reading, budget))
         if due:
             self._go_on(due, is_alone=not reading)
