@@ -50,7 +50,7 @@ class DecodePlan:
         self._written = cache.places(torch.tensor(slots, device=cache.device), at)
         self._tables = rope.reading_tables(at, at + 1)
         self._turns_keys = not rope.is_dynamic
-        call = _PLACES_PER_CALL if cache.device.type == "cpu" else _PLACES_PER_CALL_ON_GPU
+        call = _PLACES_PER_CALL_ON_GPU if _is_on_gpu(cache) else _PLACES_PER_CALL
         self._groups = [
             _Group(cache, rope, slots[rows], positions[rows], rows)
             for rows in _groups(slots, positions, call)
@@ -185,11 +185,11 @@ class _Part:
         held = cache.positions_held(at[-1:] + 1, self._places)
         self._key_tables = rope.tables(held.clamp(min=0), lengths) if rope.is_dynamic else None
         self._blocks: list[_Block] = []
-        size = _QUERIES if cache.device.type == "cpu" else stretch.length
+        size = stretch.length if _is_on_gpu(cache) else _QUERIES
         for first in range(0, stretch.length, size):
             queries = at[first : first + size]
             places = self._places
-            if cache.device.type == "cpu" and end <= cache.size:
+            if end <= cache.size and not _is_on_gpu(cache):
                 places = stretch.start + first + len(queries)
             sees_all = places <= (cache.window or places)  # but what is yet to come
             is_causal = sees_all and places == len(queries)
@@ -256,9 +256,13 @@ def _write(
 
 def _places_read(end: int, cache: KVCache) -> int:
     """How many places of a slot that holds the positions before `end` one call reads."""
-    if cache.device.type != "cpu":
+    if _is_on_gpu(cache):
         end = -(-end // _PLACES_ON_GPU) * _PLACES_ON_GPU
     return min(end, cache.size)
+
+
+def _is_on_gpu(cache: KVCache) -> bool:
+    return cache.device.type != "cpu"
 
 
 def _mask(held: Tensor, queries: Tensor, window: int | None) -> Tensor:

@@ -151,6 +151,53 @@ def test_a_model_may_be_cast_between_calls(new_model: NewModel) -> None:
     np.testing.assert_allclose(got, full(model, 0, 20)[19:], atol=0.05)
 
 
+def test_a_cache_given_up_is_had_again_and_a_smaller_one_keeps_what_fits(model) -> None:
+    backend = ready(model)
+    backend.prefill([segment(1, 1, 0, 20, 0)])
+    backend.resize(2, 16)
+    got = backend.prefill([segment(1, 1, 9, 16)])
+    np.testing.assert_allclose(got, full(model, 1, 16)[15:], atol=TOLERANCE)
+    backend.resize(0, 0)
+    assert (backend.slots, backend.capacity) == (0, 0)
+    backend.resize(3, 48)
+    got = backend.prefill([segment(2, 1, 0, 20)])
+    np.testing.assert_allclose(got, full(model, 1, 20)[19:], atol=TOLERANCE)
+
+
+def test_a_model_made_in_inference_mode_is_read(new_model: NewModel) -> None:
+    with torch.inference_mode():
+        model = new_model()
+    backend = ready(model)
+    version = backend.weights_version
+    backend.prefill([segment(0, 0, 0, 20, 0)])
+    got = backend.decode([0], [int(IDS[0, 20])], [20])
+    np.testing.assert_allclose(got[0], full(model, 0, 21)[-1], atol=TOLERANCE)
+    assert backend.weights_version == version
+
+
+class Sum(torch.nn.Module):
+    """Two linear maps, as an adapter is; without a `weight` of its own."""
+
+    def __init__(self, base: torch.nn.Linear) -> None:
+        super().__init__()
+        self.base, self.more = base, torch.nn.Linear(base.in_features, base.out_features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + self.more(x)
+
+
+def test_adapters_are_heeded_also_when_they_come_between_calls(new_model: NewModel) -> None:
+    model = new_model()
+    backend = ready(model)
+    backend.prefill([segment(0, 0, 0, 20, 0)])
+    for holder, name in ((model.model.layers[1].mlp, "gate_proj"), (model, "lm_head")):
+        version = backend.weights_version
+        setattr(holder, name, Sum(getattr(holder, name)))
+        assert backend.weights_version != version
+        got = backend.prefill([segment(0, 0, 0, 20)])
+        np.testing.assert_allclose(got, full(model, 0, 20)[19:], atol=TOLERANCE)
+
+
 def test_a_cache_in_bfloat16_takes_half_the_memory_and_stays_close(model) -> None:
     backend = ready(model, kv_cache_dtype="bfloat16")
     assert backend.slot_bytes(48) == ready(model).slot_bytes(48) / 2

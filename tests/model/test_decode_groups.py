@@ -62,6 +62,31 @@ def test_a_row_is_the_same_however_rows_are_grouped(
         assert gap <= (TOLERANCE if dtype == torch.float32 else 0.1)
 
 
+@pytest.mark.parametrize("blocks", [8, 256])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_done_on_a_gpu_gives_the_same(
+    make_model, ids, monkeypatch, kind: str, blocks: int
+) -> None:
+    model = make_model(**KINDS[kind])
+    monkeypatch.setattr(cached_attention, "_is_on_gpu", lambda cache: True)
+    monkeypatch.setattr(cached_attention, "_PLACES_ON_GPU", blocks)
+    decoder, cache = prepared(model, ids)
+    got = step(decoder, cache, model, ids)
+    with torch.inference_mode():
+        for start in (0, 9, 20):
+            plan = PrefillPlan(
+                cache, model.rope, [Stretch(5, start, 11, 0), Stretch(8, start, 9, 0)]
+            )
+            tokens = torch.cat((ids[0, start : start + 11], ids[1, start : start + 9]))
+            read = decoder.logits(tokens, plan)
+        wanted = model(ids[:1, :31])[0, 20:]
+    assert (read[:11] - wanted).abs().max() <= TOLERANCE
+    for row, length in enumerate(LENGTHS):
+        with torch.no_grad():
+            wanted = model(ids[row % 3, None, : length + 1])[0, -1]
+        assert (got[row] - wanted).abs().max() <= TOLERANCE
+
+
 def test_no_slot_is_copied_to_be_read(make_model, ids, monkeypatch) -> None:
     model = make_model()
     decoder, cache = prepared(model, ids)
