@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from llamita.cli.options import (
+    CompileOption,
     DeviceOption,
     DtypeOption,
     JsonOption,
+    KVCacheDtypeOption,
     ModelArgument,
     OverrideOption,
     PresetOption,
     TokenizerOption,
 )
 from llamita.errors import ConfigError
+from llamita.evaluation.speed import (
+    DEFAULT_BATCH_SIZES,
+    DEFAULT_NEW_TOKENS,
+    DEFAULT_PROMPT_TOKENS,
+    DEFAULT_REPEATS,
+)
 
 if TYPE_CHECKING:
     from llamita.inference.lm import LM
 
-_CACHE_DTYPES = ("float32", "bfloat16")
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
 
 
 def command(
@@ -29,33 +40,37 @@ def command(
         str | None,
         typer.Option(
             metavar="N,N,…",
-            help="Prompt lengths in tokens; left out, 128, 512 and 2048 as far as the context "
-            "holds them.",
+            help="Prompt lengths in tokens. [default: "
+            f"{_listed(DEFAULT_PROMPT_TOKENS)}, as far as the context holds them]",
+            show_default=False,
         ),
     ] = None,
     batch_sizes: Annotated[
         str, typer.Option(metavar="N,N,…", help="How many texts are generated together.")
-    ] = "1,4,16",
+    ] = _listed(DEFAULT_BATCH_SIZES),
     new_tokens: Annotated[
         int | None,
         typer.Option(
-            help="Tokens generated after each prompt; left out, 32 if the context allows."
+            help="Tokens generated after each prompt. [default: "
+            f"{DEFAULT_NEW_TOKENS}, if the context allows]",
+            show_default=False,
         ),
     ] = None,
     repeats: Annotated[
-        int, typer.Option(help="Measure each so often, after a round of warming up; the median.")
-    ] = 3,
+        int,
+        typer.Option(
+            help="Measure each so often, after a round of warming up, and take the median; less "
+            "often what takes long."
+        ),
+    ] = DEFAULT_REPEATS,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads; left out, as many as PyTorch takes.")
     ] = None,
-    kv_cache_dtype: Annotated[
-        str | None,
-        typer.Option(help="Precision of keys and values: float32 or bfloat16; the weights' own."),
-    ] = None,
-    compile: Annotated[bool, typer.Option("--compile", help="Compile the model first.")] = False,
     json: JsonOption = False,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
+    kv_cache_dtype: KVCacheDtypeOption = None,
+    compile: CompileOption = False,
     override: OverrideOption = None,
     preset: PresetOption = None,
     tokenizer: TokenizerOption = None,
@@ -63,7 +78,7 @@ def command(
     """Measure prefill and decode speed, memory, and the share of the bandwidth limit."""
     lengths = None if prompt_tokens is None else _numbers("--prompt-tokens", prompt_tokens)
     sizes = _numbers("--batch-sizes", batch_sizes)
-    _check(threads, kv_cache_dtype)
+    _check_threads(threads)
 
     import llamita
 
@@ -74,8 +89,10 @@ def command(
         override=override,
         preset=preset,
         tokenizer=tokenizer,
+        kv_cache_dtype=kv_cache_dtype,
+        compile=compile,
     )
-    found = _measure(lm, lengths, sizes, new_tokens, repeats, threads, kv_cache_dtype, compile)
+    found = _measure(lm, lengths, sizes, new_tokens, repeats, threads) | {"compile": compile}
     if json:
         import json as json_module
 
@@ -90,21 +107,17 @@ def _numbers(option: str, text: str) -> list[int]:
         return list(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
         raise ConfigError(
-            f"{option} is {text!r}.", hint=f"Whole numbers with commas between, as {option} 64,512."
+            f"{option} is {text!r}.", hint=f"Whole numbers with commas between, as {option} 8,64."
         ) from None
 
 
-def _check(threads: int | None, kv_cache_dtype: str | None) -> None:
+def _check_threads(threads: int | None) -> None:
     from llamita.evaluation.machine import available_cores
 
     if threads is not None and not 1 <= threads <= available_cores():
         raise ConfigError(
             f"--threads is {threads}; it must be from 1 to {available_cores()}, the cores that "
             "this process may use."
-        )
-    if kv_cache_dtype is not None and kv_cache_dtype not in _CACHE_DTYPES:
-        raise ConfigError(
-            f"--kv-cache-dtype is {kv_cache_dtype!r}; it must be {' or '.join(_CACHE_DTYPES)}."
         )
 
 
@@ -115,18 +128,13 @@ def _measure(
     new_tokens: int | None,
     repeats: int,
     threads: int | None,
-    kv_cache_dtype: str | None,
-    compile: bool,
 ) -> dict[str, Any]:
-    import dataclasses
-
     import torch
 
     from llamita.cli.progress import progress_bar
     from llamita.evaluation import speed
     from llamita.evaluation.machine import peak_memory, physical_memory, read_bandwidth
     from llamita.inference.stopping import context_length
-    from llamita.inference.torch_backend import TorchBackend
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -136,7 +144,7 @@ def _measure(
         lengths = speed.fitting_lengths(lm.config, new_tokens)
     # What the command line has wrong is told before anything is compiled or allotted.
     speed.check_sizes(lm.config, lengths, sizes, new_tokens, repeats)
-    backend = TorchBackend(lm.model, kv_cache_dtype=kv_cache_dtype, compile=compile)
+    backend = lm.engine.backend
     longest, largest = max(lengths) + new_tokens, max(sizes)
     too_much = ConfigError(
         f"there is not memory enough for {largest} texts of {longest} tokens.",
@@ -159,31 +167,10 @@ def _measure(
             )
     except (MemoryError, torch.OutOfMemoryError):
         raise too_much from None
-    best = speed.headline(runs)
     peak = peak_memory(str(lm.device))  # before the buffer whose reading is timed
     thread_count = torch.get_num_threads()
     bandwidth = read_bandwidth(thread_count, device=str(lm.device))
-    weights = sum(weight.numel() * weight.element_size() for weight in lm.model.parameters())
-    embedding = lm.model.model.embed_tokens.weight
-    read = weights
-    if lm.model.lm_head.weight is not embedding:
-        read -= embedding.numel() * embedding.element_size()
-    return {
-        "prefill_tok_s": best.prefill_tok_s,
-        "decode_tok_s": best.decode_tok_s,
-        "ttft_s": best.ttft_s,
-        "peak_memory_mb": None if peak is None else peak / 1e6,
-        "weight_bytes": weights,
-        "bandwidth_gb_s": bandwidth / 1e9,
-        "roofline_share": speed.roofline_share(best, backend, read, bandwidth),
-        "prompt_tokens": best.prompt_tokens,
-        "batch_size": best.batch_size,
-        "device": str(lm.device),
-        "dtype": str(embedding.dtype).removeprefix("torch."),
-        "threads": thread_count,
-        "compile": compile,
-        "runs": [dataclasses.asdict(run) for run in runs],
-    }
+    return speed.summary(runs, lm, bandwidth=bandwidth, peak_memory=peak, threads=thread_count)
 
 
 def _table(found: dict[str, Any]) -> str:

@@ -10,24 +10,30 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from llamita.config import ModelConfig
 from llamita.errors import ConfigError
 from llamita.inference.backend import Backend, Logits, Segment
+from llamita.inference.engine import IDLE_CHUNKS, PREFILL_CHUNK
 from llamita.inference.stopping import context_length
 
-DEFAULT_PROMPT_TOKENS = (128, 512, 2048)
-DEFAULT_BATCH_SIZES = (1, 4, 16)
+if TYPE_CHECKING:
+    from llamita.inference.lm import LM
+
+DEFAULT_PROMPT_TOKENS = (128, 512)
+DEFAULT_BATCH_SIZES = (1, 4)
 DEFAULT_NEW_TOKENS = 32
 DEFAULT_REPEATS = 3
 HEADLINE_PROMPT_TOKENS = 512
 MOST_ROWS = 1024
 
-_PASS_TOKENS = 512  # what the engine reads in one pass where no text is under way
+_PASS_TOKENS = IDLE_CHUNKS * PREFILL_CHUNK  # as the engine where no text is under way
+_LONG = 10.0  # seconds of one setting, after which it is not repeated
 _TIMED_TOKENS = 2048  # beyond so many, a batch's further rows are copied: they read no faster
 
 
@@ -36,7 +42,9 @@ class SpeedRun:
     """One prompt length and batch size; medians of the repeats.
 
     prefill_tok_s: prompt tokens a second. decode_tok_s: new tokens a second of all rows together.
-    ttft_s: seconds until the last row has its first token, all having come at once.
+    ttft_s: seconds until all rows have their first token, having come at once: measured from the
+        tokens of the prompt to the token drawn, greedily; where most rows were copied and not read
+        (batches of many tokens), what reading all would take.
     """
 
     prompt_tokens: int
@@ -95,7 +103,8 @@ def measure_speed(
 ) -> list[SpeedRun]:
     """Every length with every batch size, in order.
 
-    progress: told how many tokens more are done, of `work` in all.
+    repeats: how often each is measured after a round of warming up; less often where one takes
+    seconds. progress: told how many tokens more are done, of `work` in all.
 
     Raises:
         ConfigError: as `check_sizes`.
@@ -152,6 +161,40 @@ def roofline_share(
     return steps_per_second * bytes_per_step(run, backend, weight_bytes_read) / bandwidth
 
 
+def weight_bytes(lm: LM) -> tuple[int, int]:
+    """Bytes of the model's weights, and of those that a decode step reads."""
+    head, embedding = lm.model.lm_head.weight, lm.model.model.embed_tokens.weight
+    whole = sum(weight.numel() * weight.element_size() for weight in lm.model.parameters())
+    rows_alone = 0 if head is embedding else embedding.numel() * embedding.element_size()
+    return whole, whole - rows_alone
+
+
+def summary(
+    runs: Sequence[SpeedRun], lm: LM, *, bandwidth: float, peak_memory: int | None, threads: int
+) -> dict[str, Any]:
+    """What `llamita bench --json` prints; the figures at the top are those of `headline`.
+
+    bandwidth: bytes a second at which memory is read. peak_memory: bytes, if they are known.
+    """
+    best = headline(runs)
+    whole, read = weight_bytes(lm)
+    return {
+        "prefill_tok_s": best.prefill_tok_s,
+        "decode_tok_s": best.decode_tok_s,
+        "ttft_s": best.ttft_s,
+        "peak_memory_mb": None if peak_memory is None else peak_memory / 1e6,
+        "weight_bytes": whole,
+        "bandwidth_gb_s": bandwidth / 1e9,
+        "roofline_share": roofline_share(best, lm.engine.backend, read, bandwidth),
+        "prompt_tokens": best.prompt_tokens,
+        "batch_size": best.batch_size,
+        "device": str(lm.device),
+        "dtype": str(lm.model.lm_head.weight.dtype).removeprefix("torch."),
+        "threads": threads,
+        "runs": [asdict(run) for run in runs],
+    }
+
+
 def _timed_rows(length: int, size: int) -> int:
     return max(1, min(size, _TIMED_TOKENS // length))
 
@@ -176,21 +219,25 @@ class _Setting:
     def measure(self, repeats: int) -> SpeedRun:
         rows = _timed_rows(self.length, self.size)
         prefill, decode = [], []
-        for _ in range(repeats + 1):
+        start = time.perf_counter()
+        for done in range(repeats + 1):
+            if done > 1 and time.perf_counter() - start > _LONG:
+                self.progress((repeats + 1 - done) * (rows * self.length + self.new_tokens))
+                break
             seconds, tokens = self._prefill(rows)
             for row in range(rows, self.size):
                 self.backend.copy(row % rows, row, self.length)
             prefill.append(seconds)
             decode.append(self._decode([tokens[row % rows] for row in range(self.size)]))
         # The first round warms up: caches, threads, whatever is compiled when it is first met.
-        prefill_tok_s = rows * self.length / median(prefill[1:])
+        read = median(prefill[1:])
         return SpeedRun(
             prompt_tokens=self.length,
             batch_size=self.size,
             new_tokens=self.new_tokens,
-            prefill_tok_s=prefill_tok_s,
+            prefill_tok_s=rows * self.length / read,
             decode_tok_s=self.size * self.new_tokens / median(decode[1:]),
-            ttft_s=self.size * self.length / prefill_tok_s,
+            ttft_s=read * self.size / rows,
         )
 
     def _prefill(self, rows: int) -> tuple[float, list[int]]:

@@ -82,7 +82,6 @@ def test_json_is_one_object_with_the_keys_of_the_design(
     assert [(line["prompt_tokens"], line["batch_size"]) for line in runs] == [
         (32, 1),
         (32, 4),
-        (32, 16),
     ]
     assert found["decode_tok_s"] == runs[0]["decode_tok_s"]
     assert found["ttft_s"] == runs[0]["ttft_s"]
@@ -113,7 +112,7 @@ def test_the_table_shows_every_setting(model: str, capsys: pytest.CaptureFixture
     lines = out.splitlines()
     head = lines.index(next(line for line in lines if line.startswith("prompt")))
     assert [line.split()[:2] for line in lines[head + 1 :]] == [
-        [length, size] for length in ("9", "11") for size in ("1", "4", "16")
+        [length, size] for length in ("9", "11") for size in ("1", "4")
     ]
     assert "GB/s" in out
     assert "share of that limit" in out
@@ -134,7 +133,7 @@ def test_the_smallest_context_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = bench(capsys, save(tmp_path / "model", max_position_embeddings=2), "--repeats", "1")
-    assert [line["prompt_tokens"] for line in found["runs"]] == [1, 1, 1]  # type: ignore[attr-defined]
+    assert [line["prompt_tokens"] for line in found["runs"]] == [1, 1]  # type: ignore[attr-defined]
 
 
 def test_a_head_of_its_own_is_read_and_its_embedding_is_not(
@@ -170,7 +169,7 @@ def test_a_head_of_its_own_is_read_and_its_embedding_is_not(
         (("--repeats", "0"), "repeats is 0"),
         (("--threads", "0"), "--threads is 0"),
         (("--threads", "100000"), "--threads is 100000"),
-        (("--kv-cache-dtype", "int8"), "--kv-cache-dtype is 'int8'"),
+        (("--kv-cache-dtype", "int8"), "kv_cache_dtype is 'int8'"),
         (("--dtype", "int8"), "int8"),
         (("--device", "toaster"), "toaster"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,8 +12,8 @@ import pytest
 
 from llamita.config import ModelConfig
 from llamita.errors import ConfigError
-from llamita.evaluation import machine
-from llamita.evaluation.machine import available_cores, peak_memory, read_bandwidth
+from llamita.evaluation import speed
+from llamita.evaluation.machine import available_cores, read_bandwidth
 from llamita.evaluation.speed import (
     SpeedRun,
     bytes_per_step,
@@ -23,6 +25,9 @@ from llamita.evaluation.speed import (
     work,
 )
 from llamita.inference.backend import Logits, Segment
+from llamita.inference.engine import Engine
+from llamita.inference.params import SamplingParams
+from llamita.inference.request import Request
 
 CONFIG = ModelConfig(50, 8, 12, 1, 2, max_position_embeddings=4096)
 RUN = SpeedRun(512, 1, 32, 1000.0, 10.0, 0.5)
@@ -121,7 +126,7 @@ def test_further_rows_of_a_long_batch_are_copied_and_not_read() -> None:
 
 
 def test_the_default_lengths_are_cut_to_the_context() -> None:
-    assert fitting_lengths(CONFIG, 32) == [128, 512, 2048]
+    assert fitting_lengths(CONFIG, 32) == [128, 512]
     assert fitting_lengths(replace(CONFIG, max_position_embeddings=300), 32) == [128, 268]
     assert fitting_lengths(replace(CONFIG, max_position_embeddings=16), 8) == [8]
 
@@ -173,19 +178,51 @@ def test_what_cannot_be_measured_is_refused_by_name_and_value(
         check_sizes(CONFIG, **sizes)  # type: ignore[arg-type]
 
 
-def test_the_machine_tells_its_read_rate_and_the_processs_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_takes_long_is_measured_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "_LONG", -1.0)
+    backend, done = CountingBackend(), list[int]()
+    measure_speed(
+        backend,
+        prompt_tokens=[6, 9],
+        batch_sizes=[2],
+        new_tokens=4,
+        repeats=5,
+        progress=done.append,
+    )
+    assert backend.decoded == 2 * (1 + 1) * 4  # the warming up and one that counts
+    assert sum(done) == work([6, 9], [2], 4, 5)
+
+
+def test_passes_are_as_large_as_the_engines() -> None:
+    backend = CountingBackend()
+    measure_speed(backend, prompt_tokens=[2000], batch_sizes=[1], new_tokens=1, repeats=1)
+    assert backend.passes[:4] == [512, 512, 512, 464]
+    asked = CountingBackend()
+    prompt = Request([3] * 2000, SamplingParams(max_tokens=1, temperature=0))
+    list(Engine(asked).run([prompt]))
+    assert asked.passes == [512, 512, 512, 464]
+
+
+def test_the_machine_tells_its_read_rate() -> None:
     assert available_cores() >= 1
     assert read_bandwidth(2, repeats=2, size=1 << 20) > 0
-    before = peak_memory()
-    assert before is not None
-    held = np.ones(64 << 20, dtype=np.uint8)
-    after = peak_memory()
-    assert after is not None
-    assert after >= max(before, held.nbytes)
-    # Without Linux's own file, what every Unix tells: the same to a few pages.
-    monkeypatch.setattr(machine, "_STATUS", machine._STATUS / "no-such-file")
-    other = peak_memory()
-    assert other is not None
-    assert 0.9 < other / after < 1.1
+
+
+def test_the_peak_of_memory_is_what_was_held_at_most() -> None:
+    code = """
+import numpy as np
+from pathlib import Path
+from llamita.evaluation import machine
+before = machine.peak_memory()
+held = np.ones(64 << 20, dtype=np.uint8)
+with_it = machine.peak_memory()
+del held
+after = machine.peak_memory()
+machine._STATUS = Path("no-such-file")  # then what every Unix tells
+print(before, with_it, after, machine.peak_memory())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    before, with_it, after, other = map(int, done.stdout.split())
+    assert 60 << 20 <= with_it - before <= 80 << 20
+    assert after == pytest.approx(with_it, rel=0.02)
+    assert other == pytest.approx(after, rel=0.1)
