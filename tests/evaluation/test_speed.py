@@ -225,4 +225,4 @@ print(before, with_it, after, machine.peak_memory())
     before, with_it, after, other = map(int, done.stdout.split())
     assert 60 << 20 <= with_it - before <= 80 << 20
     assert after == pytest.approx(with_it, rel=0.02)
-    assert other == pytest.approx(after, rel=0.1)
+    assert other >= 0.9 * after  # Linux counts what the parent held before this began

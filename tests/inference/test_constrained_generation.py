@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,21 @@ SCHEMA: dict[str, Any] = {
 
 
 def test_texts_are_whole_or_cut_off(lm: LM) -> None:
-    results = lm.generate(["a", "b", "c"] * 4, schema=SCHEMA, max_tokens=45)
-    assert any(result.finish_reason == "stop" for result in results)
+    whole = {
+        f'{lead}{{"name":{a}"{name}",{b}"days":{c}{days}}}'
+        for name in ("get_weather", "search")
+        for days in range(1, 15)
+        for lead, a, b, c in product(("", " "), repeat=4)
+    }
+    prompts = [chr(ord("a") + place) for place in range(12)]
+    results = lm.generate(prompts, schema=SCHEMA, max_tokens=32, seed=0)
+    assert {result.finish_reason for result in results} == {"stop", "length"}
     for result in results:
         if result.finish_reason == "stop":
-            assert set(json.loads(result.text)) == {"name", "days"}
+            assert result.text in whole
         else:
-            assert result.finish_reason == "length"
+            assert len(result.token_ids) == 32
+            assert any(text.startswith(result.text) for text in whole - {result.text})
 
 
 @pytest.mark.parametrize("temperature", [0, 1.5])
