@@ -53,7 +53,12 @@ def find_model(path: Path) -> Path:
         CheckpointError: it means no model; the message says what it is.
     """
     if not path.exists():
-        raise CheckpointError(f"there is nothing at {path}.", hint=MODEL_HINT)
+        # Two names: how models are called on the hub.
+        is_hub_id = not path.is_absolute() and len(path.parts) == 2 and path.parts[0] != ".."
+        hint = f"It must be on this machine: llamita downloads nothing. {MODEL_HINT}"
+        raise CheckpointError(
+            f"there is nothing at {path}.", hint=hint if is_hub_id else MODEL_HINT
+        )
     if not path.is_dir() or (path / CONFIG).is_file() or is_meta_directory(path):
         return path
     if is_run(path):

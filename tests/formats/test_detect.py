@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 import llamita
 from llamita.config import ModelConfig
 from llamita.errors import CheckpointError, ConfigError
-from llamita.formats.detect import load_checkpoint
+from llamita.formats.detect import find_model, load_checkpoint
 from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
 from tests.formats.golden_cases import TOLERANCE, golden
@@ -177,3 +177,9 @@ def test_a_tokenizer_that_is_given_is_the_models(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path / "model.pt").tokenizer == tmp_path
     given = load_checkpoint(tmp_path / "model.pt", tokenizer=tmp_path / "own")
     assert given.tokenizer == tmp_path / "own"
+
+
+def test_a_name_of_the_hub_is_told_that_nothing_is_downloaded() -> None:
+    with pytest.raises(CheckpointError, match="there is nothing at") as caught:
+        find_model(Path("HuggingFaceTB/SmolLM2-135M"))
+    assert "downloads nothing" in (caught.value.hint or "")
