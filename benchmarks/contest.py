@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from llamita.inference.lm import LM
 
 PREFILL_TOKENS = 512
+WARM_UPS = 2
+"""Runs of each contestant, on either side, before the first that counts."""
+TRIALS = 2
 
 Measure = Callable[[], float]
 
@@ -57,20 +60,20 @@ class Ours:
         return PREFILL_TOKENS / self.generate(text[start : start + PREFILL_TOKENS], 1)[1]
 
     def _warm(self, kind: str, measure: Measure) -> None:
-        """Run twice before the first time that counts: threads, caches, compiling."""
+        """Run before the first time that counts: threads, caches, compiling."""
         if kind not in self._warmed:
             self._warmed.add(kind)
-            for _ in range(2):
+            for _ in range(WARM_UPS):
                 measure()
 
 
 def take_turns(sides: list[dict[str, Measure]], rounds: int) -> list[dict[str, list[float]]]:
-    """Rates of each side's settings: all are tried once, the two best go on in turns."""
+    """Rates of each side's settings: all are tried, and the two best of either go on in turns."""
     trials: list[dict[str, float]] = []
     for side in sides:
         trials.append({})
         for name, measure in side.items():
-            trials[-1][name] = measure()
+            trials[-1][name] = median(measure() for _ in range(TRIALS))
             say(f"tried {name}: {trials[-1][name]:.1f} tokens/s")
     found: list[dict[str, list[float]]] = [{} for _ in sides]
     for _ in range(rounds):

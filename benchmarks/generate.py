@@ -1,16 +1,18 @@
 """Generating with SmolLM2-135M on this CPU, next to `transformers` and llama.cpp.
 
-Every contestant is tried once at each of its settings; then the two best of either side take turns,
-round by round, and medians are compared, so that what else the machine does falls on all alike.
+Every contestant is warmed up twice and tried twice at each of its settings; then the two best of
+either side take turns, round by round, and medians are compared, so that what else the machine does
+falls on all alike. On two idle cores it takes about ten minutes.
 The last line is one JSON object:
 
 - `decode_vs_transformers`: tokens a second after the first, one text, each at its best setting.
 - `prefill_vs_llama_cpp`: tokens a second of reading a prompt of 512 tokens, likewise.
 - `speculative_ratio`: tokens a second with prompt-lookup drafts over those without, where the text
   repeats its prompt; `details.speculative.elsewhere` is the same where it repeats nothing.
-- `constraint_overhead`: seconds a JSON schema takes of each token, over those of a decode step.
+- `constraint_overhead`: seconds a JSON schema takes of each token, over those of a decode step at
+  our best setting.
 
-    python benchmarks/generate.py [--rounds 5] [--only decode,prefill,speculative,constraint]
+    python benchmarks/generate.py [--rounds 3] [--only decode,prefill,speculative,constraint]
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from contest import PREFILL_TOKENS, Measure, Ours, best, medians, rounded, say, take_turns
+from contest import PREFILL_TOKENS, WARM_UPS, Measure, Ours, best, medians, rounded, say, take_turns
 from gguf_agreement import model_path, play
 from peers import Transformers, llama_cpp_rates
 
@@ -35,6 +37,8 @@ PARTS = ("decode", "prefill", "speculative", "constraint")
 DTYPES = ("float32", "bfloat16")
 GGUF_KINDS = ("bf16", "f16", "q8_0", "q4_0", "q4_1")
 LONGEST_DRAFT = 16
+PASSAGES = 2
+DRAFTED_TOKENS = 96
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -77,6 +81,7 @@ def decode_part(
         "ratio": our_rate / peer_rate,
         "ours": our_best,
         "transformers": peer_best,
+        "our_tok_s": our_rate,
         "tok_s": {"ours": medians(our_rates), "transformers": medians(peer_rates)},
         "same_dtype_ratio": same,
         "new_tokens": new_tokens,
@@ -86,7 +91,7 @@ def decode_part(
 def prefill_part(
     ours: dict[str, Ours], ggufs: dict[str, Path], text: list[int], rounds: int, threads: int
 ) -> dict[str, Any]:
-    prompts = [text[at : at + PREFILL_TOKENS] for at in (0, 700, 1400)]
+    prompts = [text[700 * at : 700 * at + PREFILL_TOKENS] for at in range(WARM_UPS + 1)]
     through: set[str] = set()
 
     def llama_cpp_rate(path: Path, flash: bool) -> float:
@@ -129,7 +134,8 @@ def speculative_part(one: Ours, text: list[int], rounds: int) -> dict[str, Any]:
     ratios: dict[str, list[float]] = {"copying": [], "asked": [], "elsewhere": []}
     shares: dict[str, list[float]] = {name: [] for name in ratios}
     same = True
-    for number in range(3):
+    one.decode_rate(text[:32], 16)  # warmed up
+    for number in range(PASSAGES):
         passage = text[1000 * number + 300 : 1000 * number + 600]
         request = f"Repeat this text exactly, word for word:\n\n{tokenizer.decode(passage)}"
         chat = [{"role": "user", "content": request}]
@@ -143,7 +149,9 @@ def speculative_part(one: Ours, text: list[int], rounds: int) -> dict[str, Any]:
             for _ in range(rounds):
                 outputs = []
                 for longest, found in rates.items():
-                    tokens, _, rate = one.generate(prompt, 160, speculative=longest, **settings)
+                    tokens, _, rate = one.generate(
+                        prompt, DRAFTED_TOKENS, speculative=longest, **settings
+                    )
                     outputs.append(tokens)
                     found.append(rate)
                 same = same and outputs[0] == outputs[1]
@@ -172,11 +180,21 @@ def repeated_share(prompt: list[int], tokens: list[int], length: int = 8) -> flo
     return len(repeated) / len(tokens)
 
 
-def constraint_part(one: Ours, rounds: int) -> dict[str, Any]:
+def best_decode_rate(ours: dict[str, Ours], text: list[int], rounds: int, tokens: int) -> float:
+    """Tokens a second after the first, at our best setting."""
+    measures: dict[str, Measure] = {
+        name: partial(one.decode_rate, text[:32], tokens) for name, one in ours.items()
+    }
+    return best(take_turns([measures], rounds)[0])[1]
+
+
+def constraint_part(one: Ours, rate: float) -> dict[str, Any]:
     """What mask, choice under the mask and acceptance take of each token of a constrained text.
 
     Beside a decode step it is little, so it is timed by itself: a text that was generated under
     the schema is gone through again, each time under a schema that is new to the constraint.
+
+    rate: tokens a second of free text, at our best setting.
     """
     import numpy as np
 
@@ -190,7 +208,7 @@ def constraint_part(one: Ours, rounds: int) -> dict[str, Any]:
     prompt = tokenizer.encode("A person of the play, as JSON:\n")
     sampling = {"temperature": 0.8, "seed": 1}
     tokens, _, constrained_rate = one.generate(prompt, 200, schema=SCHEMA, **sampling)
-    steps = [1 / one.generate(prompt, len(tokens), **sampling)[2] for _ in range(rounds)]
+    free_rate = one.generate(prompt, len(tokens), **sampling)[2]
     free = SamplingParams.from_settings(sampling)
     logits = np.random.default_rng(0).normal(size=vocab_size).astype(np.float32)
     compiling, masked, plain = [], [], []
@@ -213,18 +231,18 @@ def constraint_part(one: Ours, rounds: int) -> dict[str, Any]:
         plain.append((time.perf_counter() - start) / len(tokens))
     taken = median(masked) - median(plain)
     return {
-        "overhead": taken / median(steps),
+        "overhead": taken * rate,
         "microseconds": {
             "taken": round(1e6 * taken, 1),
             "masked_choice": round(1e6 * median(masked), 1),
             "free_choice": round(1e6 * median(plain), 1),
         },
-        "step_ms": round(1e3 * median(steps), 2),
+        "step_ms": round(1e3 / rate, 2),
         "compile_ms": round(1e3 * median(compiling), 1),
         "tokens": len(tokens),
         "tok_s_whole": {
             "constrained": round(constrained_rate, 2),
-            "free": round(1 / median(steps), 2),
+            "free": round(free_rate, 2),
         },
         "text": tokenizer.decode(tokens),
     }
@@ -240,7 +258,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--only", default=",".join(PARTS), help="some of the parts, with commas")
     parser.add_argument("--no-compile", action="store_true", help="leave our compiled settings out")
@@ -289,7 +307,10 @@ def main() -> None:
     if "speculative" in parts:
         details["speculative"] = speculative_part(plain, text, arguments.rounds)
     if "constraint" in parts:
-        details["constraint"] = constraint_part(plain, arguments.rounds)
+        rate = details["decode"]["our_tok_s"] if "decode" in details else None
+        if rate is None:
+            rate = best_decode_rate(ours, text, arguments.rounds, arguments.new_tokens)
+        details["constraint"] = constraint_part(plain, rate)
 
     def headline(part: str, key: str = "ratio") -> float | None:
         return round(details[part][key], 4) if part in details else None

@@ -20,6 +20,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from contest import WARM_UPS
+
 
 class Transformers:
     """`transformers`' generate on a model directory, greedy and without an end."""
@@ -37,12 +39,12 @@ class Transformers:
         # By itself it compiles on accelerators alone.
         self._compiling = transformers.CompileConfig(mode="default")
         self._compiling._compile_all_devices = True
-        self._warmed: set[bool] = set()
+        self._warm_ups = {False: WARM_UPS, True: WARM_UPS}
 
     def decode_rate(self, prompt: list[int], new_tokens: int, compiled: bool) -> float:
         """Tokens a second after the first. compiled: a static cache and `torch.compile`."""
-        if compiled not in self._warmed:
-            self._warmed.add(compiled)
+        while self._warm_ups[compiled]:
+            self._warm_ups[compiled] -= 1
             self.decode_rate(prompt, new_tokens, compiled)
         import torch
 
@@ -78,7 +80,10 @@ class _Clock:
 def llama_cpp_rates(
     path: Path, prompts: list[list[int]], new_tokens: int, threads: int, flash: bool
 ) -> dict[str, Any]:
-    """Prefill and decode tokens a second of a GGUF for each prompt, after one to warm up."""
+    """Prefill and decode tokens a second of a GGUF for each prompt but those that warm up.
+
+    Each call is a process of its own, so the first `WARM_UPS` prompts warm it up.
+    """
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         request = {
@@ -89,14 +94,19 @@ def llama_cpp_rates(
             "flash": flash,
             "answer": str(answer),
         }
-        subprocess.run(
+        done = subprocess.run(
             [sys.executable, __file__],
             input=json.dumps(request),
             text=True,
-            check=True,
+            errors="replace",
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
+        if done.returncode or not answer.exists():
+            raise SystemExit(
+                f"{done.stderr[-4000:]}\nllama.cpp failed on {path.name} (exit code "
+                f"{done.returncode}); what it said last stands above."
+            )
         found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
         return found
 
@@ -126,8 +136,8 @@ def _through_llama_cpp_python(request: dict[str, Any]) -> dict[str, Any]:
         decode.append(request["new_tokens"] / (time.perf_counter() - read))
     return {
         "through": f"llama-cpp-python {llama_cpp.__version__}",
-        "prefill": prefill[1:],
-        "decode": decode[1:],
+        "prefill": prefill[WARM_UPS:],
+        "decode": decode[WARM_UPS:],
     }
 
 
@@ -168,8 +178,8 @@ def _through_xllamacpp(request: dict[str, Any]) -> dict[str, Any]:
         decode.append(timings["predicted_per_second"])
     return {
         "through": f"xllamacpp {xllamacpp.__version__}",
-        "prefill": prefill[1:],
-        "decode": decode[1:],
+        "prefill": prefill[WARM_UPS:],
+        "decode": decode[WARM_UPS:],
     }
 
 
