@@ -193,7 +193,7 @@ class Engine:
         capacity = max(row.capacity for row in (*self._rows, *self._waiting))
         if len(self._waiting) > self._slots.free or capacity > self.backend.capacity:
             try:
-                self._slots.make_room(len(self._waiting), min(capacity, self.context))
+                self._slots.make_room(len(self._waiting), capacity)
             except (MemoryError, RuntimeError) as cause:
                 longest = max(self._waiting, key=lambda row: row.capacity)
                 longest.fail(
@@ -319,8 +319,7 @@ class Engine:
         for row in rows:
             self._slots.release(row.slot)
         for row in rows:
-            if not row.finished:
-                row.fail(GenerationError("the pass that this text was part of went wrong."))
+            row.fail(GenerationError("the pass that this text was part of went wrong."))
 
 
 def _put(events: deque[tuple[int, TokenEvent]], place: int, event: TokenEvent) -> None:

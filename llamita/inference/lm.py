@@ -116,9 +116,8 @@ class LM:
         A prompt is text, which gets the tokenizer's BOS if it has one, or token ids, taken as they
         are. An empty one ("" or, in ids, `[[]]`) starts a document; an empty list gives `[]`. The
         settings are the fields of `SamplingParams`, and `sampler`, a preset of them; or they come
-        ready made as `params`. In a batch
-        every prompt gets what it would get alone with the same seed. A prompt that fills the
-        context gives no token and finishes with "length".
+        ready made as `params`. In a batch every prompt gets what it would get alone with the same
+        seed. A prompt that fills the context gives no token and finishes with "length".
 
         Raises:
             GenerationError: a wrong setting or prompt, by name and value.

@@ -57,7 +57,7 @@ class TokenEvent:
 
 
 class Reply:
-    """The text of one row, and when it is over.
+    """The text of one row; the event that ends it `is_last`.
 
     limit: at most so many tokens. Without a tokenizer the events carry no text.
     """
@@ -66,7 +66,6 @@ class Reply:
         self.row = request.row
         self.limit = limit
         self.count = 0
-        self.finished = False
         self._stop_token_ids = request.stop_token_ids
         self._shows_stop_token = request.params.include_stop_token
         self._stop_strings = StopStrings(request.params.stop)
@@ -84,7 +83,6 @@ class Reply:
     ) -> TokenEvent:
         """Take the row's next token; is_complete says that nothing may follow it."""
         if token_id in self._stop_token_ids:
-            self.finished = True
             if not self._shows_stop_token:
                 return TokenEvent(self.row, None, self._rest(), "stop", token_id, None, dropped)
             text = self._stop_strings.push(self._push(token_id)) + self._rest()
@@ -97,7 +95,6 @@ class Reply:
             reason = "stop" if is_complete else "length"
         if self._stop_strings.matched is not None:
             reason = "stop"
-        self.finished = reason is not None
         matched = self._stop_strings.matched
         return TokenEvent(self.row, token_id, text, reason, matched, logprob, dropped)
 

@@ -124,16 +124,15 @@ class TorchBackend:
         return logits
 
     def _empty_cache(self) -> KVCache:
+        return KVCache(self.config, *self._cache_kind())
+
+    def _cache_kind(self) -> tuple[torch.dtype, torch.device]:
         weight = self._model.model.norm.weight  # the head may be replaced
-        return KVCache(self.config, self._cache_dtype or weight.dtype, weight.device)
+        return self._cache_dtype or weight.dtype, weight.device
 
     def _follow_model(self) -> None:
         """A model that was moved or cast needs another cache; its `weights_version` says so."""
         self._decoder.refresh()
-        weight = self._model.model.norm.weight  # the head may be replaced
-        if (self._cache_dtype or weight.dtype, weight.device) != (
-            self._cache.dtype,
-            self._cache.device,
-        ):
+        if self._cache_kind() != (self._cache.dtype, self._cache.device):
             old, self._cache = self._cache, self._empty_cache()
             self._cache.resize(old.slots, old.capacity)

@@ -7,6 +7,8 @@ import zlib
 import numpy as np
 
 from llamita.config import ModelConfig
+from llamita.inference.params import SamplingParams
+from llamita.inference.request import Request
 
 
 class HashBackend:
@@ -109,3 +111,22 @@ class HashBackend:
                 )
             )
         return tokens[len(prompt) :]
+
+
+def request(prompt, row=0, stops=(), **settings):
+    """A request, greedy unless it says otherwise."""
+    return Request(
+        prompt, SamplingParams(**{"temperature": 0.0, **settings}), frozenset(stops), row
+    )
+
+
+def run(engine, requests):
+    """Token ids and the last event of each row."""
+    tokens, last = {r.row: [] for r in requests}, {}
+    for event in engine.run(requests):
+        if event.token_id is not None:
+            tokens[event.row].append(event.token_id)
+        if event.is_last:
+            last[event.row] = event
+    assert set(last) == set(tokens)
+    return tokens, last
