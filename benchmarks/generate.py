@@ -267,7 +267,7 @@ def main() -> None:
     if not set(parts) <= set(PARTS):
         parser.error(f"--only knows {', '.join(PARTS)}")
     # As the command line does, before PyTorch starts its threads.
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     import torch
 
     import llamita
