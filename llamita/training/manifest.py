@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,14 +54,14 @@ class RunManifest(BaseModel):
         Raises:
             TrainingError: naming each difference.
         """
-        edits = _differences(self.settled, recipe.model_dump(mode="json"))
+        edits = _differences(_settings(self.settled), _settings(recipe))
         if edits:
             raise TrainingError(
                 f"{run / 'recipe.toml'} was edited after the run began: {'; '.join(edits)}.",
                 hint="Undo that, or start a new run with --config and another -o.",
             )
-        asked = self.requested if requested is None else requested.model_dump(mode="json")
-        differences = _differences(self.requested, asked)
+        asked = self.requested if requested is None else requested
+        differences = _differences(_settings(self.requested), _settings(asked))
         if differences:
             raise TrainingError(
                 f"{run} was begun with other settings: {'; '.join(differences)}.",
@@ -88,6 +89,16 @@ class RunManifest(BaseModel):
     def with_data(self, path: Path, data: Manifest) -> RunManifest:
         """The same run, going on with this data."""
         return self.model_copy(update={"data": str(path), "data_fingerprint": data.fingerprint})
+
+
+def _settings(recipe: Recipe | dict[str, Any]) -> dict[str, Any]:
+    """Settings to compare: those that came later than the run have their defaults, which is how
+    it was begun. DATA is left out: it may have been moved, and is told by its fingerprint."""
+    if not isinstance(recipe, Recipe):
+        with contextlib.suppress(ValidationError):  # of a later version: compared as it stands
+            recipe = Recipe.model_validate(recipe)
+    plain = recipe.model_dump(mode="json") if isinstance(recipe, Recipe) else recipe
+    return {name: value for name, value in plain.items() if name != "data"}
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

@@ -19,12 +19,27 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class Source(_Table):
+    """Text to train on: a DATA folder, its share of the rows (None: as many as it has), and the
+    hash of its tokens, which a replay must find again (None: whatever lies there)."""
+
+    path: str
+    weight: float | None = Field(None, gt=0)
+    fingerprint: str | None = None
+
+
 class Batch(_Table):
-    """How many tokens one optimizer step sees: sequences × accumulation × context_length."""
+    """How many tokens one optimizer step sees: sequences × accumulation × context_length.
+
+    `packing`: "stream" cuts rows out of the tokens as they lie; "documents" puts whole documents
+    together that fill a row (and keeps them apart by document masks); only those longer than the
+    context are cut.
+    """
 
     context_length: int = Field(256, ge=1)
     sequences: int = Field(16, ge=1)
     accumulation: int = Field(1, ge=1)
+    packing: Literal["stream", "documents"] = "stream"
     document_mask: bool = False
 
 
@@ -82,24 +97,33 @@ class Watch(_Table):
 
 
 class Checkpoints(_Table):
-    """A checkpoint every `every_minutes` and at each validation; the newest `keep` are kept."""
+    """A checkpoint every `every_minutes`, at each validation, and every `keep_every` steps.
+
+    The newest `keep` are kept, and those at multiples of `keep_every` for good.
+    """
 
     every_minutes: float = Field(10.0, gt=0)
     keep: int = Field(2, ge=1)
+    keep_every: int | None = Field(None, ge=1)
 
 
 class Machine(_Table):
-    """How to compute. `auto` is decided by a probe at the start and then written down."""
+    """How to compute. `auto` is decided by a probe at the start and then written down.
+
+    `deterministic` sums in the same order every time, so that a run can be repeated to the bit.
+    """
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    deterministic: bool = True
 
 
 class Recipe(_Table):
     """All settings of one run."""
 
     seed: int = Field(0, ge=0, lt=2**63)
+    data: tuple[Source, ...] = ()
     model: dict[str, Any] = Field(default_factory=lambda: {"preset": DEFAULT_PRESET})
     batch: Batch = Batch()
     optimizer: Optimizer = Optimizer()
@@ -108,6 +132,14 @@ class Recipe(_Table):
     watch: Watch = Watch()
     checkpoints: Checkpoints = Checkpoints()
     machine: Machine = Machine()
+
+    @model_validator(mode="after")
+    def _weights_for_all_or_none(self) -> Recipe:
+        weighted = [source.weight is not None for source in self.data]
+        if any(weighted) and not all(weighted):
+            missing = self.data[weighted.index(False)].path
+            raise ValueError(f"data {missing!r} has no weight, but others have one")
+        return self
 
     @model_validator(mode="after")
     def _known_model_settings(self) -> Recipe:

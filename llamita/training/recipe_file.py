@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,17 @@ def _explain(error: pydantic.ValidationError) -> str:
 
 
 def _settings_of(place: list[str]) -> list[str]:
-    table: Any = Recipe
+    table: type[pydantic.BaseModel] = Recipe
     for part in place:
-        table = table.model_fields[part].annotation
+        if part in table.model_fields:  # else a number in a list of tables
+            table = _table_in(table.model_fields[part].annotation)
     return list(table.model_fields)
+
+
+def _table_in(annotation: Any) -> type[pydantic.BaseModel]:
+    """The table of settings in an annotation such as `Table`, `Table | None`, `tuple[Table, …]`."""
+    kinds = [annotation, *typing.get_args(annotation)]
+    tables = [
+        kind for kind in kinds if isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
+    ]
+    return tables[0]
