@@ -22,10 +22,15 @@ from llamita.errors import DataError
 
 @dataclass(frozen=True)
 class Batch:
-    """`labels[b, t]` is the token after `input_ids[b, t]`; both are int64 [B, T]."""
+    """Rows of tokens to train on, int64 [B, T] each.
+
+    `labels[b, t]` is the token after `input_ids[b, t]`, or -100 where nothing is to be learned.
+    Where `document_ids` are given, tokens are to see only those of their own document.
+    """
 
     input_ids: Tensor
     labels: Tensor
+    document_ids: Tensor | None = None
 
 
 class BlockLoader:

@@ -32,21 +32,25 @@ class CompiledLoss:
         self._function: LossSum = torch.compile(loss_sum, dynamic=False)
         self._report = report
 
-    def warm_up(self, input_ids: Tensor, labels: Tensor) -> None:
-        """Compile for the shape of these (both [B, T]); leaves gradients behind."""
+    def warm_up(
+        self, input_ids: Tensor, labels: Tensor, document_ids: Tensor | None = None
+    ) -> None:
+        """Compile for the shape of these (each [B, T]); leaves gradients behind."""
         try:
-            self._function(input_ids, labels).backward()  # type: ignore[no-untyped-call]
+            self._function(input_ids, labels, document_ids).backward()  # type: ignore[no-untyped-call]
         except Exception as error:
             self._give_up(error)
 
-    def __call__(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+    def __call__(
+        self, input_ids: Tensor, labels: Tensor, document_ids: Tensor | None = None
+    ) -> Tensor:
         try:
-            return self._function(input_ids, labels)
+            return self._function(input_ids, labels, document_ids)
         except Exception as error:
             if self._function is self._plain:
                 raise
             self._give_up(error)
-            return self._plain(input_ids, labels)
+            return self._plain(input_ids, labels, document_ids)
 
     def _give_up(self, error: Exception) -> None:
         reason = next(iter(str(error).strip().splitlines()), repr(error))

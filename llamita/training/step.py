@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,14 @@ from llamita.model import Transformer
 from llamita.training.precision import autocast
 
 IGNORED = -100
-LossSum = Callable[[Tensor, Tensor], Tensor]
+
+
+class LossSum(Protocol):
+    """The summed cross-entropy of input ids and labels, in nats; each of its inputs is [B, T]."""
+
+    def __call__(
+        self, input_ids: Tensor, labels: Tensor, document_ids: Tensor | None = None
+    ) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -30,13 +38,14 @@ def loss_sum_function(
 ) -> LossSum:
     """A function of input ids and labels (both [B, T]) that sums their cross-entropy, in nats.
 
-    With `separator_id`, tokens see only their own document.
+    With document ids, or with `separator_id`, tokens see only their own document.
     """
 
-    def loss_sum(input_ids: Tensor, labels: Tensor) -> Tensor:
-        fences = None if separator_id is None else document_ids(input_ids, separator_id)
+    def loss_sum(input_ids: Tensor, labels: Tensor, document_ids: Tensor | None = None) -> Tensor:
+        if document_ids is None and separator_id is not None:
+            document_ids = number_documents(input_ids, separator_id)
         with autocast(precision, device):
-            logits = model(input_ids, document_ids=fences)
+            logits = model(input_ids, document_ids=document_ids)
         return F.cross_entropy(
             logits.float().flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
         )
@@ -44,7 +53,7 @@ def loss_sum_function(
     return loss_sum
 
 
-def document_ids(input_ids: Tensor, separator_id: int) -> Tensor:
+def number_documents(input_ids: Tensor, separator_id: int) -> Tensor:
     """Number the documents of each row [B, T]: a separator opens the document after it."""
     return (input_ids == separator_id).cumsum(-1)
 
@@ -62,7 +71,7 @@ def accumulate_gradients(
         return StepResult(0.0, 0)
     total = 0.0
     for batch in batches:
-        loss = loss_sum(batch.input_ids.to(device), batch.labels.to(device))
+        loss = loss_sum(*_on(device, batch))
         (loss / tokens).backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach())
     return StepResult(total / tokens, tokens)
@@ -75,8 +84,13 @@ def mean_loss(loss_sum: LossSum, batches: Sequence[Batch], device: torch.device)
     """
     total = 0.0
     for batch in batches:
-        total += loss_sum(batch.input_ids.to(device), batch.labels.to(device)).item()
+        total += loss_sum(*_on(device, batch)).item()
     return total / max(1, _labelled(batches))
+
+
+def _on(device: torch.device, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+    documents = None if batch.document_ids is None else batch.document_ids.to(device)
+    return batch.input_ids.to(device), batch.labels.to(device), documents
 
 
 def _labelled(batches: Sequence[Batch]) -> int:

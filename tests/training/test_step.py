@@ -11,9 +11,9 @@ from llamita.model import Transformer
 from llamita.training.step import (
     IGNORED,
     accumulate_gradients,
-    document_ids,
     loss_sum_function,
     mean_loss,
+    number_documents,
 )
 
 CPU = torch.device("cpu")
@@ -75,7 +75,7 @@ def test_mean_loss_of_validation_weighs_every_token_alike() -> None:
 
 def test_a_separator_opens_the_document_after_it() -> None:
     ids = torch.tensor([[5, 0, 7, 8, 0, 9]])
-    assert document_ids(ids, 0).tolist() == [[0, 1, 1, 1, 2, 2]]
+    assert number_documents(ids, 0).tolist() == [[0, 1, 1, 1, 2, 2]]
 
 
 def test_with_a_document_mask_one_document_cannot_reach_the_loss_of_another() -> None:
