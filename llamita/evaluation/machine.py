@@ -1,6 +1,7 @@
-"""What the machine gives and what this process took of it: memory read rate, peak memory.
+"""What the machine gives and what this process took of it: rates of reading memory and of matrix
+products, peak memory.
 
-Free of PyTorch on the CPU; an accelerator is asked through it.
+Free of PyTorch on the CPU but for the products; an accelerator is asked through it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +21,8 @@ _LEAST_BYTES = 256 << 20
 _MOST_BYTES = 2 << 30
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _STATUS = Path("/proc/self/status")
+_PRODUCT_WIDTH = {"cpu": 1024, "cuda": 8192}  # of square matrices that keep every unit busy
+_SLOW_WIDTH = 256  # where a processor only emulates the precision
 
 
 def available_cores() -> int:
@@ -56,6 +60,23 @@ def read_bandwidth(
             list(pool.map(np.max, parts))
             seconds.append(time.perf_counter() - start)
     return size / median(seconds[1:])
+
+
+@cache
+def matrix_peak(precision: str, device: str = "cpu") -> float:
+    """Operations a second of matrix products in `float32` or `bfloat16`, measured once a process.
+
+    The best of several products of large square matrices, on as many threads as PyTorch uses.
+    """
+    import torch
+
+    from llamita.model.precision import is_slow, product_seconds
+
+    dtype = getattr(torch, precision)
+    width = _PRODUCT_WIDTH.get(torch.device(device).type, 2048)
+    if device == "cpu" and is_slow(dtype):
+        width = _SLOW_WIDTH
+    return float(2 * width**3 / product_seconds(dtype, torch.device(device), width, width))
 
 
 def peak_memory(device: str = "cpu") -> int | None:

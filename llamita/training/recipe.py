@@ -87,9 +87,13 @@ class Length(_Table):
 
 
 class Watch(_Table):
-    """What is looked at on the way. `validations` are spread evenly; the last step is one."""
+    """What is looked at on the way. `validations` are spread evenly; the last step is one.
+
+    `validate_every` steps, where given, stand in their place.
+    """
 
     validations: int = Field(10, ge=1)
+    validate_every: int | None = Field(None, ge=1)
     validation_tokens: int = Field(32768, ge=1)
     log_every: int = Field(10, ge=1)
     sample_prompt: str = ""
@@ -105,6 +109,28 @@ class Checkpoints(_Table):
     every_minutes: float = Field(10.0, gt=0)
     keep: int = Field(2, ge=1)
     keep_every: int | None = Field(None, ge=1)
+
+
+class Health(_Table):
+    """Which steps are skipped, and how many of them in a row end the run.
+
+    A loss or gradient that is no number, and, unless `spike_factor` is 0, a gradient norm above
+    `spike_factor` times the median of recent ones. Without `skip_nonfinite` the first number that
+    is none ends the run.
+    """
+
+    skip_nonfinite: bool = True
+    spike_factor: float = Field(10.0, ge=0)
+    stop_after: int = Field(10, ge=1)
+
+    @model_validator(mode="after")
+    def _leaves_something(self) -> Health:
+        if 0 < self.spike_factor <= 1:
+            raise ValueError(
+                f"spike_factor is {self.spike_factor:g}; it must be 0 (off) or above 1, as about "
+                "half of all steps lie above their median"
+            )
+        return self
 
 
 class Machine(_Table):
@@ -131,6 +157,7 @@ class Recipe(_Table):
     length: Length = Length(steps=DEFAULT_STEPS)
     watch: Watch = Watch()
     checkpoints: Checkpoints = Checkpoints()
+    health: Health = Health()
     machine: Machine = Machine()
 
     @model_validator(mode="after")
