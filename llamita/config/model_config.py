@@ -257,37 +257,3 @@ def _check_number(name: str, value: Any, is_right: Any, wanted: str) -> None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not abs(value) <= sys.float_info.max or not is_right(value):
         raise ConfigError(f"{name} is {value!r}; it must be {wanted}.")
-
-
-# Shapes to train from scratch: hidden size, feed-forward size, layers, heads, key-value heads.
-_SHAPES: dict[str, tuple[int, int, int, int, int]] = {
-    "tiny": (64, 192, 2, 2, 2),
-    "demo": (256, 704, 4, 4, 4),
-    "small": (384, 1024, 6, 6, 6),
-    "medium": (512, 1408, 8, 8, 8),
-    "large": (768, 2048, 12, 12, 12),
-    "smollm2-135m": (576, 1536, 30, 9, 3),
-}
-PRESETS = tuple(_SHAPES)
-
-
-def preset(name: str, vocab_size: int, **fields: Any) -> ModelConfig:
-    """The shape of that name for a vocabulary, with other fields set or overridden.
-
-    Raises:
-        ConfigError: there is no such preset or field, or a value cannot be.
-    """
-    if name not in _SHAPES:
-        raise ConfigError(
-            f"there is no preset {name!r}.", hint=f"Presets are: {', '.join(PRESETS)}."
-        )
-    hidden, inner, layers, heads, kv_heads = _SHAPES[name]
-    shape = ModelConfig(
-        vocab_size=vocab_size,
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-    )
-    return shape.with_changes(**fields)
