@@ -64,6 +64,8 @@ def shape_for(
     Raises:
         ConfigError: the vocabulary leaves no room, or no shape comes near enough.
     """
+    if type(vocab_size) is not int or vocab_size < 1:
+        raise ConfigError(f"vocab_size is {vocab_size!r}; it must be a whole number from 1 on.")
     tied = parameters < _UNTIED_FROM if tie_word_embeddings is None else tie_word_embeddings
     tables = vocab_size * (1 if tied else 2)
     if tables * _NARROW >= parameters:

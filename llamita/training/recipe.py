@@ -8,11 +8,21 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from llamita.config import FIELD_NAMES, ModelConfig, preset
+from llamita.config import FIELD_NAMES, ModelConfig, parse_size, preset, shape_for
 from llamita.errors import ConfigError
 
 DEFAULT_PRESET = "small"
 DEFAULT_STEPS = 5000
+
+_WHOLE_SHAPES = ("preset", "params")
+_SIZE_FIELDS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+)
 
 
 class _Table(BaseModel):
@@ -145,8 +155,27 @@ class Machine(_Table):
     deterministic: bool = True
 
 
+class Teacher(_Table):
+    """A bigger model with the same tokenizer to learn from (distillation, arXiv:1503.02531).
+
+    The loss is (1 - weight) × cross-entropy + weight × temperature² × KL(teacher ‖ student).
+    `precision` is what the teacher computes in; `auto`, its checkpoint's where this machine is
+    quick at it. `fingerprint` is the model's, which a replay must find again.
+    """
+
+    model: str
+    weight: float = Field(0.5, gt=0, le=1)
+    temperature: float = Field(1.0, gt=0, le=100)
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    fingerprint: str | None = None
+
+
 class Recipe(_Table):
-    """All settings of one run."""
+    """All settings of one run.
+
+    `init` is the model a run goes on from, which then gives the shape in place of `model`, and
+    `init_fingerprint` its hash, which a replay must find again.
+    """
 
     seed: int = Field(0, ge=0, lt=2**63)
     data: tuple[Source, ...] = ()
@@ -159,6 +188,9 @@ class Recipe(_Table):
     checkpoints: Checkpoints = Checkpoints()
     health: Health = Health()
     machine: Machine = Machine()
+    init: str | None = None
+    init_fingerprint: str | None = None
+    teacher: Teacher | None = None
 
     @model_validator(mode="after")
     def _weights_for_all_or_none(self) -> Recipe:
@@ -168,11 +200,27 @@ class Recipe(_Table):
             raise ValueError(f"data {missing!r} has no weight, but others have one")
         return self
 
+    @model_validator(mode="before")
+    @classmethod
+    def _init_gives_the_shape(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("init") and "model" not in values:
+            return {**values, "model": {}}
+        return values
+
     @model_validator(mode="after")
     def _known_model_settings(self) -> Recipe:
         for name in self.model:
-            if name not in FIELD_NAMES | {"preset"}:
+            if name not in FIELD_NAMES | set(_WHOLE_SHAPES):
                 raise ValueError(f"model has no setting {name!r}{nearest(name, FIELD_NAMES)}")
+        given = [name for name in _WHOLE_SHAPES if name in self.model]
+        given += ["init"] if self.init else []
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are both given; only one can give the shape")
+        if "params" in self.model:
+            parse_size(str(self.model["params"]))
+            for name in _SIZE_FIELDS:
+                if name in self.model:
+                    raise ValueError(f"model.{name} and model.params are both given")
         return self
 
     @property
@@ -180,6 +228,11 @@ class Recipe(_Table):
         """Tokens that one optimizer step trains on."""
         batch = self.batch
         return batch.sequences * batch.accumulation * batch.context_length
+
+    @property
+    def shape_fields(self) -> dict[str, Any]:
+        """The settings of `model` that are fields of a `ModelConfig`."""
+        return {name: value for name, value in self.model.items() if name not in _WHOLE_SHAPES}
 
     def model_shape(self, vocab_size: int, **token_ids: Any) -> ModelConfig:
         """The model this recipe trains for a vocabulary; a preset's fields may be overridden.
@@ -191,7 +244,7 @@ class Recipe(_Table):
             "vocab_size": vocab_size,
             "max_position_embeddings": self.batch.context_length,
             **token_ids,
-            **{name: value for name, value in self.model.items() if name != "preset"},
+            **self.shape_fields,
         }
         if isinstance(fields["vocab_size"], int) and fields["vocab_size"] < vocab_size:
             raise ConfigError(
@@ -203,6 +256,10 @@ class Recipe(_Table):
                 f"batch.context_length is {self.batch.context_length}, more than "
                 f"model.max_position_embeddings ({fields['max_position_embeddings']})."
             )
+        if "params" in self.model:
+            size, tied = parse_size(str(self.model["params"])), fields.get("tie_word_embeddings")
+            shape = shape_for(size, fields["vocab_size"], tie_word_embeddings=tied)
+            return shape.with_changes(**fields)
         return preset(self.model.get("preset", DEFAULT_PRESET), **fields)
 
 
