@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import json
 import os
 import re
@@ -20,7 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_TEMPORARY = re.compile(r"\.(.+)\.([0-9]+)\.[a-z0-9_]{8}\.tmp", re.DOTALL)
+_ASIDE = ".old"
+_TEMPORARY = re.compile(r"\.(.+)\.([0-9]+)\.[a-z0-9_]{8}\.(?:tmp|old)", re.DOTALL)
 
 
 def fsync_path(path: Path) -> None:
@@ -68,9 +70,11 @@ def write_json(path: Path, value: Any) -> None:
 def replace_directory(final: Path) -> Iterator[Path]:
     """Yield a temporary sibling directory that becomes `final` when the block ends well.
 
-    Where the system can exchange two directories (Linux), there is at no moment no `final`;
-    elsewhere an existing one is moved aside first. When the block raises, the temporary directory
-    is removed and `final` stays as it was. What killed processes left of `final` is removed first.
+    Where the system can exchange two directories (Linux, macOS), there is at no moment no `final`;
+    elsewhere an existing one is moved aside first, and back by the next call or by
+    `remove_leftovers` if the process is killed before the new one has its place. When the block
+    raises, the temporary directory is removed and `final` stays as it was. What killed processes
+    left of `final` is removed first.
 
     Raises:
         OSError: nothing can be written there; its `filename` is `final`.
@@ -84,8 +88,8 @@ def replace_directory(final: Path) -> Iterator[Path]:
         if not final.exists():
             temporary.replace(final)
         elif not _exchange(temporary, final):
-            # Not among the leftovers: killed between the two, this is all there is of `final`.
-            old = temporary.with_suffix(".old")
+            # Killed between the two, this is all there is of `final`.
+            old = temporary.with_suffix(_ASIDE)
             final.replace(old)
             temporary.replace(final)
             shutil.rmtree(old, ignore_errors=True)
@@ -130,25 +134,31 @@ def temporary_prefix(name: str) -> str:
 def remove_leftovers(directory: Path, name: str | None = None) -> None:
     """Remove what killed processes left in `directory`, of all names or of the target `name`.
 
-    What a living process of this machine is writing stays.
+    What a living process of this machine is writing stays. A directory that was moved aside for a
+    new one that never came goes back to its place.
     """
-    for path in directory.glob(".*.tmp"):
+    for path in [*directory.glob(".*.tmp"), *directory.glob(f".*{_ASIDE}")]:
         match = _TEMPORARY.fullmatch(path.name)
         if match is None or name not in (None, match[1]) or _is_running(int(match[2])):
             continue
-        if path.is_dir():
+        if path.suffix == _ASIDE and not (directory / match[1]).exists():
+            path.replace(directory / match[1])
+        elif path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
 
 
 def _exchange(a: Path, b: Path) -> bool:
-    """Swap two directories in one step with Linux's renameat2; False where that is not possible."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
-    if rename is None:
-        return False
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    return bool(rename(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
+    """Swap two directories in one step; False where that is not possible."""
+    names = os.fsencode(a), os.fsencode(b)
+    if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "renameat2"):
+        here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        return bool(ctypes.CDLL(None).renameat2(here, names[0], here, names[1], exchange) == 0)
+    if sys.platform == "darwin" and hasattr(ctypes.CDLL(None), "renamex_np"):
+        swap = 2  # RENAME_SWAP
+        return bool(ctypes.CDLL(None).renamex_np(*names, swap) == 0)
+    return False
 
 
 def give_usual_mode(path: Path) -> None:
@@ -187,7 +197,9 @@ def _is_running(process_id: int) -> bool:
     return True
 
 
+@functools.cache
 def _umask() -> int:
+    """Asked once: to ask is to set it for a moment, for all threads, which may be asking too."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -114,15 +114,28 @@ def save_model_directory(
         ConfigError: no HuggingFace architecture expresses the model.
         CheckpointError: `directory` holds something else than a model.
     """
+    save_weights(
+        model.config, model.state_dict(), directory, tokenizer, dtype, generation, overwrite
+    )
+
+
+def save_weights(
+    config: ModelConfig,
+    weights: Mapping[str, Tensor],
+    directory: Path,
+    tokenizer: SavesItself | None = None,
+    dtype: torch.dtype | None = None,
+    generation: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """As `save_model_directory`, from the state dict of a model."""
     directory = Path(directory)
-    tensors = {
-        strip_wrappers(name): StoredTensor.of(tensor) for name, tensor in model.state_dict().items()
-    }
-    if model.config.tie_word_embeddings:
+    tensors = {strip_wrappers(name): StoredTensor.of(tensor) for name, tensor in weights.items()}
+    if config.tie_word_embeddings:
         del tensors[HEAD]
-    config_to_json(model.config, dtype="float32")  # what cannot be said is refused before writing
+    config_to_json(config, dtype="float32")  # what cannot be said is refused before writing
     with replace_directory(directory) as temporary:
-        write_model_files(model.config, tensors, temporary, dtype, generation)
+        write_model_files(config, tensors, temporary, dtype, generation)
         if tokenizer is not None:
             tokenizer.save(temporary)
         if not overwrite:

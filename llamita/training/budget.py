@@ -37,10 +37,13 @@ def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> in
     try:
         trainer.settle_steps(_PROVISIONAL_STEPS)
         trainer.observer = SILENT
-        step_seconds = _measure_steps(trainer)
-        with TemporaryDirectory(
-            prefix=temporary_prefix("measuring"), suffix=".tmp", dir=run
-        ) as scratch:
+        with (
+            trainer.computing(),
+            TemporaryDirectory(
+                prefix=temporary_prefix("measuring"), suffix=".tmp", dir=run
+            ) as scratch,
+        ):
+            step_seconds = _measure_steps(trainer)
             trainer.run_directory = Path(scratch)
             look_seconds = _measure_look(trainer)
     finally:
@@ -80,5 +83,6 @@ def _measure_look(trainer: Trainer) -> float:
     with closing(MetricsLog(trainer.run_directory, 0)) as log:
         started = time.perf_counter()
         trainer.look(log)
-        trainer.save()
+        trainer.save(log)
+        trainer.writer.wait()
         return time.perf_counter() - started

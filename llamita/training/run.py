@@ -30,7 +30,7 @@ from llamita.training.checkpoints import has_checkpoints
 from llamita.training.compiling import has_compiler
 from llamita.training.manifest import RUN_MANIFEST_NAME, RunManifest
 from llamita.training.precision import choose_precision
-from llamita.training.recipe import Machine, Recipe
+from llamita.training.recipe import Recipe
 from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.trainer import SILENT, Observer, Trainer
 
@@ -226,8 +226,8 @@ def _decide_machine(recipe: Recipe, config: ModelConfig, observer: Observer) -> 
         long_enough = _expected_seconds(recipe, config, device.type) >= _COMPILE_FROM_SECONDS
         compiling = "on" if long_enough and has_compiler(device) else "off"
     observer.say(f"computing on {device.type} in {precision} ({reason}), compilation {compiling}")
-    machine = Machine(device=device.type, precision=precision, compile=compiling)
-    return recipe.model_copy(update={"machine": machine})
+    settled = {"device": device.type, "precision": precision, "compile": compiling}
+    return recipe.model_copy(update={"machine": wanted.model_copy(update=settled)})
 
 
 def _expected_seconds(recipe: Recipe, config: ModelConfig, device: str) -> float:

@@ -6,8 +6,9 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,18 @@ from llamita.formats.detect import BEST, LATEST
 from llamita.formats.huggingface import save_model_directory
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
-from llamita.training.checkpoints import load_newest_checkpoint, save_checkpoint
+from llamita.training.checkpoints import load_newest_checkpoint, take_snapshot
 from llamita.training.compiling import CompiledLoss
+from llamita.training.determinism import (
+    arithmetic,
+    arithmetic_changes,
+    deterministic_algorithms,
+)
 from llamita.training.interrupt import noted_interrupts
 from llamita.training.metrics import MetricsLog
 from llamita.training.optimizers import build_optimizers, clip_gradients, set_learning_rate
 from llamita.training.recipe import Length, Recipe
+from llamita.training.saving import BackgroundWriter, write_save
 from llamita.training.schedules import learning_rate_factor
 from llamita.training.step import accumulate_gradients, loss_sum_function
 from llamita.training.validation import bits_per_byte, sample, validate, validation_batches
@@ -77,9 +84,12 @@ class Trainer:
         self.step = 0
         self.best_loss = math.inf
         self.seconds = 0.0
+        self.writer = BackgroundWriter()
+        self._is_best = False
         self._warned_of_empty_step = False
         if recipe.machine.compile == "on":
-            self._compile()
+            with self.computing():
+                self._compile()
         torch.manual_seed(recipe.seed)
 
     @property
@@ -92,6 +102,10 @@ class Trainer:
     def settle_steps(self, steps: int) -> None:
         """Write the length of the run into its recipe, in place of tokens or minutes."""
         self.recipe = self.recipe.model_copy(update={"length": Length(steps=steps)})
+
+    def computing(self) -> AbstractContextManager[None]:
+        """What every step and validation must run in to be exact."""
+        return deterministic_algorithms(self.recipe.machine.deterministic, self.observer.say)
 
     def _compile(self) -> None:
         """Compile before the random state is set: what that draws must not reach the run."""
@@ -120,7 +134,11 @@ class Trainer:
             self.loader.load_state_dict(progress["loader"])
         else:
             self.observer.say("the data changed: reading it from its beginning")
-        self._save_model(LATEST)
+        for change in arithmetic_changes(progress.get("arithmetic", {})):
+            self.observer.say(f"{change}: the numbers may differ in their last bits")
+        save_model_directory(
+            self.model, self.run_directory / LATEST, self.tokenizer, overwrite=True
+        )
         self.observer.say(f"resuming after step {self.step} of {self.steps}")
 
     def train(self) -> None:
@@ -135,7 +153,7 @@ class Trainer:
         started = saved_at = time.monotonic()
         seconds_before = self.seconds
         log = MetricsLog(self.run_directory, self.step)
-        with closing(log), noted_interrupts() as interrupt:
+        with closing(log), noted_interrupts() as interrupt, self.writer, self.computing():
             while self.step < self.steps:
                 values = self.take_step()
                 at_mark = self.step in marks
@@ -145,10 +163,13 @@ class Trainer:
                     self.look(log)
                 self.seconds = seconds_before + time.monotonic() - started
                 interval = 60 * self.recipe.checkpoints.every_minutes
-                if at_mark or interrupt.asked or time.monotonic() - saved_at > interval:
-                    self.save()
+                is_due = at_mark or self._is_milestone() or time.monotonic() - saved_at > interval
+                if is_due or interrupt.asked:
+                    self.save(log)
                     saved_at = time.monotonic()
+                self.writer.check()
                 if interrupt.asked and self.step < self.steps:
+                    self.writer.wait()
                     raise Interrupted(
                         f"stopped after step {self.step} of {self.steps}; everything is saved.",
                         hint="Run the same command again to go on.",
@@ -183,27 +204,48 @@ class Trainer:
             "tokens_per_second": round(rate, 1),
         }
 
-    def save(self) -> None:
-        """Write a checkpoint, and the model as `latest/`."""
+    def save(self, log: MetricsLog) -> None:
+        """Begin to write a checkpoint and the model as `latest/`, and as `best/` if it is.
+
+        What earlier saves failed with is raised here, or by `writer.check()`.
+        """
+        self.writer.wait()
         progress = {
             "step": self.step,
             "best_loss": self.best_loss,
             "seconds": self.seconds,
             "data_fingerprint": self.manifest.fingerprint,
             "loader": self.loader.state_dict(),
+            "arithmetic": arithmetic(),
         }
-        save_checkpoint(
-            self.run_directory / "checkpoints",
-            self.step,
-            self.model,
-            self.optimizers,
-            progress,
-            self.recipe.checkpoints.keep,
+        names = [BEST, LATEST] if self._is_best else [LATEST]
+        self._is_best = False
+        write = partial(
+            write_save,
+            self.run_directory,
+            take_snapshot(self.step, self.model, self.optimizers, progress),
+            self.model.config,
+            self.tokenizer,
+            names,
+            self.recipe.checkpoints,
+            log.sync,
         )
-        self._save_model(LATEST)
+        self.writer.start(write)
+
+    def _is_milestone(self) -> bool:
+        keep_every = self.recipe.checkpoints.keep_every
+        return keep_every is not None and self.step % keep_every == 0
 
     def look(self, log: MetricsLog) -> None:
-        """Validate, keep the model if it is the best so far, and draw a sample."""
+        """Validate, note whether the model is the best so far, and draw a sample.
+
+        The save that follows keeps the best. Nothing here may move the random state of the steps:
+        a second graph that is compiled for it, in one process earlier than in another, could.
+        """
+        with torch.random.fork_rng(self._devices()):
+            self._look(log)
+
+    def _look(self, log: MetricsLog) -> None:
         line = f"step {self.step}/{self.steps}"
         values: dict[str, Any] = {}
         if self.validation:
@@ -212,16 +254,15 @@ class Trainer:
             values = {"validation_loss": loss, "validation_bits_per_byte": bpb}
             line += f"  validation loss {loss:.3f} ({bpb:.3f} bits per byte)"
             if loss < self.best_loss:
-                self.best_loss = loss
-                self._save_model(BEST)
+                self.best_loss, self._is_best = loss, True
         if self.recipe.watch.sample_tokens:
             values["sample"] = sample(self.model, self.tokenizer, self.recipe)
             line += f"\n  {_one_line(values['sample'])}"
         log.write(self.step, values)
         self.observer.say(line)
 
-    def _save_model(self, name: str) -> None:
-        save_model_directory(self.model, self.run_directory / name, self.tokenizer, overwrite=True)
+    def _devices(self) -> list[torch.device]:
+        return [self.device] if self.device.type == "cuda" else []
 
     def _check_finite(self, loss: float, gradient_norm: float) -> None:
         if math.isfinite(loss) and math.isfinite(gradient_norm):

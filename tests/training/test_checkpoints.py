@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import warnings
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,12 @@ from llamita.config import preset
 from llamita.errors import TrainingError
 from llamita.model import Transformer
 from llamita.training import checkpoints
-from llamita.training.checkpoints import load_newest_checkpoint, save_checkpoint
+from llamita.training.checkpoints import (
+    load_newest_checkpoint,
+    remove_old_checkpoints,
+    take_snapshot,
+    write_checkpoint,
+)
 from llamita.training.optimizers import build_optimizers
 from llamita.training.recipe import Optimizer
 
@@ -32,18 +36,26 @@ def _step(model: Transformer, optimizers: list[TorchOptimizer]) -> None:
         optimizer.zero_grad()
 
 
-def _save(folder: Path, step: int, seed: int = 0, keep: int = 9) -> Transformer:
+def _save(
+    folder: Path, step: int, seed: int = 0, keep: int = 9, keep_every: int | None = None
+) -> Transformer:
     model, optimizers = _state(seed)
     _step(model, optimizers)
-    save_checkpoint(folder, step, model, optimizers, {"step": step}, keep)
+    snapshot = take_snapshot(step, model, optimizers, {"step": step})
+    remove_old_checkpoints(write_checkpoint(folder, snapshot), keep, keep_every)
     return model
+
+
+def _steps(folder: Path) -> list[int]:
+    """The steps of the checkpoints in a folder that holds nothing else."""
+    return sorted(int(path.name.removeprefix("step-")) for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_a_restored_state_takes_the_same_next_step(tmp_path: Path, name: str) -> None:
     model, optimizers = _state(0, name)
     _step(model, optimizers)
-    save_checkpoint(tmp_path, 1, model, optimizers, {"step": 1}, keep=1)
+    write_checkpoint(tmp_path, take_snapshot(1, model, optimizers, {"step": 1}))
     restored, restored_optimizers = _state(1, name)
     progress = load_newest_checkpoint(tmp_path, restored, restored_optimizers, print)
     assert progress == {"step": 1}
@@ -65,7 +77,41 @@ def test_the_random_state_is_restored(tmp_path: Path) -> None:
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     for step in (1, 2, 10):
         _save(tmp_path, step, keep=2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000002", "step-0000010"]
+    assert _steps(tmp_path) == [2, 10]
+
+
+def test_milestones_are_kept_for_good(tmp_path: Path) -> None:
+    for step in (1, 3, 4, 5, 6, 7, 8):
+        _save(tmp_path, step, keep=1, keep_every=3)
+    assert _steps(tmp_path) == [3, 6, 8]
+
+
+def test_a_torn_milestone_of_a_later_step_goes(tmp_path: Path) -> None:
+    _save(tmp_path, 6, keep_every=3)
+    _flip(tmp_path / "step-0000006")
+    _save(tmp_path, 4, keep_every=3)
+    assert _steps(tmp_path) == [4]
+
+
+def test_a_snapshot_is_not_moved_by_later_steps(tmp_path: Path) -> None:
+    model, optimizers = _state(0)
+    _step(model, optimizers)
+    progress = {"step": 1, "loader": {"position": 4}}
+    snapshot = take_snapshot(1, model, optimizers, progress)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    random_state = torch.get_rng_state()
+    _step(model, optimizers)
+    progress["loader"] = {"position": 8}
+    torch.rand(3)
+    write_checkpoint(tmp_path, snapshot)
+    model, optimizers = _state(1)
+    assert load_newest_checkpoint(tmp_path, model, optimizers, print) == {
+        "step": 1,
+        "loader": {"position": 4},
+    }
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert torch.equal(random_state, torch.get_rng_state())
+    assert optimizers[0].state_dict()["state"][0]["step"] == 1
 
 
 def _truncate(folder: Path) -> None:
@@ -111,14 +157,8 @@ def test_saving_after_a_torn_one_keeps_what_is_whole(tmp_path: Path) -> None:
     _save(tmp_path, 10)
     _flip(tmp_path / "step-0000010")
     _save(tmp_path, 7, keep=1)
-    assert [path.name for path in tmp_path.iterdir()] == ["step-0000007"]
+    assert _steps(tmp_path) == [7]
     assert load_newest_checkpoint(tmp_path, *_state(1), print) == {"step": 7}
-
-
-def test_saving_leaves_the_warning_filters_alone(tmp_path: Path) -> None:
-    before = list(warnings.filters)
-    _save(tmp_path, 1)
-    assert list(warnings.filters) == before
 
 
 def test_when_none_is_whole_nothing_starts_anew_in_silence(tmp_path: Path) -> None:
@@ -137,9 +177,9 @@ def test_a_disk_that_fills_up_leaves_the_older_checkpoint_whole(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(checkpoints, "write_json", no_space)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(TrainingError, match=r"step 2: No space left on device; .* MB free"):
         _save(tmp_path, 2, keep=1)
-    assert [path.name for path in tmp_path.iterdir()] == ["step-0000001"]
+    assert _steps(tmp_path) == [1]
     assert load_newest_checkpoint(tmp_path, *_state(1), print) == {"step": 1}
 
 
@@ -158,4 +198,4 @@ def test_a_full_disk_in_pytorchs_writer_names_the_room_that_is_left(
     monkeypatch.setattr(checkpoints, "save", no_space)
     with pytest.raises(TrainingError, match="MB free"):
         _save(tmp_path, 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["step-0000001"]
+    assert _steps(tmp_path) == [1]

@@ -1,0 +1,84 @@
+"""The same sums in the same order every time: a resumed run equals one that never stopped.
+
+What breaks it otherwise: compiled code adds up the embedding's gradient from both threads in the
+order in which they arrive.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+_settings: Any = torch.utils.deterministic  # a module with a property, which no checker knows
+_NO_KERNEL = " does not have a deterministic implementation"
+
+
+@contextmanager
+def deterministic_algorithms(wanted: bool, report: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block PyTorch sums in a fixed order, compiled code included, if that is `wanted`.
+
+    An operation that cannot (some on GPUs) is named in a line and computed all the same.
+    """
+    if not wanted:
+        yield
+        return
+    # cuBLAS reads it when it is first used, and refuses to be deterministic without it.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        _settings.fill_uninitialized_memory,
+    )
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # To fill new memory shows a bug, but does not make a sum any more exact.
+    _settings.fill_uninitialized_memory = False
+    try:
+        with _named_kernels(report):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        _settings.fill_uninitialized_memory = before[2]
+
+
+@contextmanager
+def _named_kernels(report: Callable[[str], None]) -> Iterator[None]:
+    """Turn PyTorch's warnings of kernels that are not deterministic into one line for each."""
+    show, named = warnings.showwarning, set()
+
+    def name(message: Warning | str, *place: Any, **more: Any) -> None:
+        operation, found, _ = str(message).partition(_NO_KERNEL)
+        if not found:
+            show(message, *place, **more)
+        elif operation not in named:
+            named.add(operation)
+            report(f"{operation} has no deterministic kernel here: runs may differ in the last bit")
+
+    warnings.showwarning = name
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+
+
+def arithmetic() -> dict[str, Any]:
+    """What the last bits of a sum depend on, beside the recipe and the data."""
+    return {
+        "torch": str(torch.__version__),
+        "threads": torch.get_num_threads(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def arithmetic_changes(before: dict[str, Any]) -> list[str]:
+    """How this process differs from the one with the `arithmetic` of `before`, in words."""
+    now = arithmetic()
+    return [
+        f"{name} was {before[name]} and is {now[name]}"
+        for name in now
+        if before.get(name, now[name]) != now[name]
+    ]

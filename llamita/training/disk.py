@@ -1,0 +1,19 @@
+"""A disk that takes no more: one error, whatever was being written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from llamita.errors import TrainingError
+
+
+def cannot_write(what: str, path: Path, error: OSError) -> TrainingError:
+    """The error for `what`, which was to be written to `path`."""
+    reason = f": {error.strerror}" if error.strerror else ""
+    place = next(folder for folder in (path, *path.parents) if folder.is_dir())
+    free = shutil.disk_usage(place).free
+    return TrainingError(
+        f"cannot write {what}{reason}; the disk of {place} has {free / 1e6:,.1f} MB free.",
+        hint="Make room and run the same command again: the checkpoints so far are whole.",
+    )

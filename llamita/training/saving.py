@@ -1,0 +1,98 @@
+"""Saving beside the training loop: one thread writes what was copied, one save at a time.
+
+torch.distributed.checkpoint's `async_save` ends where its own files are written. Their hashes, the
+models, the marker of completeness and the removal of old checkpoints come after them and belong
+into the background as well, and `latest/` is written from the copy that `async_save` keeps to
+itself. So one thread does all of it, with the same stager and writer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from llamita.config import ModelConfig
+from llamita.formats.huggingface import save_weights
+from llamita.tokenizer.base import Tokenizer
+from llamita.training.checkpoints import Snapshot, remove_old_checkpoints, write_checkpoint
+from llamita.training.recipe import Checkpoints
+
+
+class BackgroundWriter:
+    """Runs one piece of writing at a time in a thread; what it raised comes out at the next call.
+
+    As a context it waits at the end for what is being written.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def start(self, write: Callable[[], None]) -> None:
+        """Begin to write, after what is being written."""
+        self.wait()
+        self._thread = threading.Thread(target=self._run, args=(write,), name="saving")
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what the writing raised, without waiting for it."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def wait(self) -> None:
+        """Wait for what is being written, and raise what it raised."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.check()
+
+    def __enter__(self) -> BackgroundWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.wait()
+        except BaseException:
+            if error is None:  # else the loop's own error is the one to tell
+                raise
+
+    def _run(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except BaseException as error:
+            self._error = error
+
+
+def write_save(
+    run: Path,
+    snapshot: Snapshot,
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    names: Sequence[str],
+    checkpoints: Checkpoints,
+    before_complete: Callable[[], None],
+) -> None:
+    """Write a checkpoint into `run`, and its model under `names` (`latest`, and perhaps `best`).
+
+    The models are there before the checkpoint counts: whoever is killed in between finds them
+    newer than it, never older, and takes the steps since again.
+
+    Raises:
+        TrainingError: something cannot be written; the older checkpoints are whole.
+    """
+
+    def write_models() -> None:
+        before_complete()
+        for name in names:
+            save_weights(config, snapshot.weights, run / name, tokenizer, overwrite=True)
+
+    newest = write_checkpoint(run / "checkpoints", snapshot, write_models)
+    remove_old_checkpoints(newest, checkpoints.keep, checkpoints.keep_every)
