@@ -11,6 +11,8 @@ import numpy.typing as npt
 from llamita.data.manifest import Manifest, Split, dtype_for
 from llamita.errors import DataError
 
+_SCAN_TOKENS = 1 << 24
+
 
 class TokenDataset:
     """One split of a DATA directory. Open it with `TokenDataset.open`.
@@ -20,7 +22,7 @@ class TokenDataset:
         split: "train" or "val".
         tokens: how many there are, separators included.
         vocab_size: every id is below it.
-        separator_id: the token before and after each document.
+        separator_id: the token before and after each document; None where the tokenizer has none.
     """
 
     def __init__(self, data_dir: Path, split: Split, manifest: Manifest) -> None:
@@ -34,18 +36,23 @@ class TokenDataset:
         self._maps: list[npt.NDArray[Any]] = [
             np.memmap(data_dir / shard.file, dtype=dtype, mode="r") for shard in shards
         ]
+        self._masks = [
+            None if shard.mask is None else np.memmap(data_dir / shard.mask, np.uint8, mode="r")
+            for shard in shards
+        ]
         self._starts = np.cumsum([0, *(shard.tokens for shard in shards)], dtype=np.int64)
         self.tokens = int(self._starts[-1])
 
     @classmethod
-    def open(cls, data_dir: Path, split: Split) -> TokenDataset:
-        """Open one split after checking its files against the manifest.
+    def open(cls, data_dir: Path, split: Split, manifest: Manifest | None = None) -> TokenDataset:
+        """Open one split after checking its files against the manifest (read from the directory,
+        where it is not given).
 
         Raises:
             DataError: the directory is no prepared data, the split is empty, a shard is missing
                 or has another size than the manifest says, or the manifest contradicts itself.
         """
-        manifest = Manifest.load(data_dir)
+        manifest = manifest or Manifest.load(data_dir)
         if manifest.dtype != dtype_for(manifest.tokenizer.vocab_size):
             raise DataError(
                 f"{data_dir.as_posix()} says its tokens are {manifest.dtype}, but a vocabulary of "
@@ -67,19 +74,64 @@ class TokenDataset:
         Raises:
             IndexError: the range is not inside the split.
         """
+        parts = self._parts(start, length)
+        out = np.empty(length, dtype=np.int64)
+        for shard, here, there in parts:
+            out[here] = self._maps[shard][there]
+        return out
+
+    def read_mask(self, start: int, length: int) -> npt.NDArray[np.bool_] | None:
+        """Which of the tokens `start` to `start + length` are to be learned [length]; None where
+        all are, as the split has no masks.
+
+        Raises:
+            IndexError: the range is not inside the split.
+        """
+        if not any(mask is not None for mask in self._masks):
+            return None
+        parts = self._parts(start, length)
+        out = np.ones(length, dtype=np.bool_)
+        for shard, here, there in parts:
+            mask = self._masks[shard]
+            if mask is not None:
+                out[here] = mask[there] != 0
+        return out
+
+    def find(self, token_id: int) -> npt.NDArray[np.int64]:
+        """Where `token_id` stands in the split, ascending."""
+        found = [np.empty(0, dtype=np.int64)]
+        for shard, first in zip(self._maps, self._starts.tolist(), strict=False):
+            for at in range(0, len(shard), _SCAN_TOKENS):
+                found.append(np.flatnonzero(shard[at : at + _SCAN_TOKENS] == token_id) + first + at)
+        return np.concatenate(found)
+
+    def check_ids(self, token_ids: npt.NDArray[np.int64], start: int) -> None:
+        """Raise DataError where one of the tokens from `start` on is outside the vocabulary."""
+        if not len(token_ids) or token_ids.max() < self.vocab_size:
+            return
+        number = start + int(np.argmax(token_ids >= self.vocab_size))
+        raise DataError(
+            f"{self.shard_of(number).as_posix()} holds the token id "
+            f"{token_ids[number - start]:,} (token number {number:,} of its split), but the "
+            f"vocabulary has {self.vocab_size:,}.",
+            hint="The shard is damaged: copy it or prepare the data again.",
+        )
+
+    def _parts(self, start: int, length: int) -> list[tuple[int, slice, slice]]:
+        """A range as its shards, and for each the part of the range and the part of the shard."""
         end = start + length
         if start < 0 or length < 0 or end > self.tokens:
             raise IndexError(f"tokens {start} to {end} of a split with {self.tokens}")
-        out = np.empty(length, dtype=np.int64)
         shard = int(np.searchsorted(self._starts, start, side="right")) - 1
-        filled = 0
-        while filled < length:
-            offset = start + filled - int(self._starts[shard])
-            part = self._maps[shard][offset : offset + length - filled]
-            out[filled : filled + len(part)] = part
-            filled += len(part)
+        parts = []
+        at = start
+        while at < end:
+            first, after = int(self._starts[shard]), int(self._starts[shard + 1])
+            stop = min(end, after)
+            parts.append((shard, slice(at - start, stop - start), slice(at - first, stop - first)))
+            at = stop
             shard += 1
-        return out
+        return parts
 
     def shard_of(self, token: int) -> Path:
         """The file that holds token number `token` of the split."""
@@ -128,3 +180,18 @@ def check_shards(data_dir: Path, manifest: Manifest) -> None:
                 f"{expected:,} ({shard.tokens:,} tokens of {manifest.dtype}).",
                 hint="It is damaged or was not copied whole: copy it or prepare it again.",
             )
+        if shard.mask is not None:
+            check_mask(data_dir / shard.mask, shard.tokens)
+
+
+def check_mask(path: Path, tokens: int) -> None:
+    """Raise DataError unless there is a mask of one byte for each of so many tokens."""
+    if not path.is_file():
+        raise DataError(f"the mask {path.as_posix()} is missing.", hint="Prepare it again.")
+    size = path.stat().st_size
+    if size != tokens:
+        raise DataError(
+            f"the mask {path.as_posix()} has {size:,} bytes, but there are {tokens:,} tokens; "
+            "it must have one byte for each.",
+            hint="It belongs to other tokens or was not copied whole: copy or make it again.",
+        )

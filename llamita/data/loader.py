@@ -1,13 +1,13 @@
-"""Training batches: blocks of tokens in a seeded order, each one once an epoch.
+"""Training batches: rows in a seeded order, each one once an epoch of its source.
 
-The order is a function of the seed and the epoch alone, and the whole state is one integer, the
-number of blocks drawn so far. So a resumed run draws exactly what the uninterrupted one would
-have, whatever its batch size.
+The order is a function of the seed and the epoch alone, and the whole state is how many rows of
+each source were drawn so far. So a resumed run draws exactly what the uninterrupted one would have,
+whatever its batch size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from llamita.data.dataset import TokenDataset
+from llamita.data.mixing import Mixture
+from llamita.data.rows import Rows
 from llamita.errors import DataError
 
 
@@ -34,114 +35,128 @@ class Batch:
 
 
 class BlockLoader:
-    """Draws blocks without replacement; block b is the tokens from b·T to b·T + T inclusive.
+    """Draws rows of one or more sources, each without replacement.
 
     Args:
-        dataset: the split to draw from.
-        context_length: T, the inputs of a block.
-        batch_size: blocks of a batch.
+        sources: their rows, all of one context length.
+        batch_size: rows of a batch.
         seed: of the order; not negative.
-
-    `position` is the number of blocks drawn so far.
+        weights: whole numbers, in the proportions of which the sources are drawn from; None takes
+            the numbers of their rows, so that their epochs end together.
 
     Raises:
-        DataError: the split is shorter than one block, or a number is out of its range.
+        DataError: a number is out of its range.
     """
 
     def __init__(
         self,
-        dataset: TokenDataset,
-        context_length: int,
+        sources: Sequence[Rows],
         batch_size: int,
         seed: int,
+        weights: Sequence[int] | None = None,
     ) -> None:
         for name, value, least in (("batch size", batch_size, 1), ("seed", seed, 0)):
             if value < least:
                 raise DataError(f"the {name} is {value}; it must be at least {least}.")
-        self.dataset = dataset
-        self.context_length = context_length
+        self.sources = list(sources)
         self.batch_size = batch_size
         self.seed = seed
-        self.position = 0
-        self.blocks_per_epoch = dataset.blocks(context_length)
-        self._order_epoch = -1
-        self._order: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._mixture = Mixture(weights or [rows.count for rows in self.sources])
+        self._orders: dict[int, tuple[int, npt.NDArray[np.int64]]] = {}
 
     def next_batch(self) -> Batch:
-        """The next `batch_size` blocks; the order goes on over the end of an epoch."""
-        blocks = [self._block_at(self.position + row) for row in range(self.batch_size)]
-        self.position += self.batch_size
-        return _batch(self.dataset, self.context_length, blocks)
+        """The next `batch_size` rows; the order goes on over the end of an epoch."""
+        chosen = []
+        for _ in range(self.batch_size):
+            source = self._mixture.draw()
+            chosen.append((source, self._row_at(source, self._mixture.drawn[source] - 1)))
+        return _batch([(self.sources[source], row) for source, row in chosen])
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know about the rows: how much of them is padding."""
+        packed = [rows for rows in self.sources if rows.packing == "documents"]
+        return [
+            f"{rows.dataset.directory.as_posix()}: documents packed into {rows.count:,} rows of "
+            f"{rows.context_length:,}, {rows.padding:.1%} of them padding"
+            for rows in packed
+        ]
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` needs to go on exactly here."""
+        """What `load_state_dict` needs to go on exactly here: plain data."""
         return {
-            "position": self.position,
+            "drawn": list(self._mixture.drawn),
             "seed": self.seed,
-            "context_length": self.context_length,
-            "blocks_per_epoch": self.blocks_per_epoch,
+            "context_length": self.sources[0].context_length,
+            "packing": self.sources[0].packing,
+            "rows": [rows.count for rows in self.sources],
+            "weights": list(self._mixture.weights),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state.
+        """Go on from a saved state, also one of llamita before there were several sources.
 
         Raises:
             DataError: it was saved with another seed, context length or amount of data, so that
-                its position means other blocks.
+                its position means other rows.
         """
-        for name in ("seed", "context_length", "blocks_per_epoch"):
-            if state[name] != getattr(self, name):
+        if "position" in state:
+            rows = [state["blocks_per_epoch"]]
+            state = {
+                **self.state_dict(),
+                "drawn": [state["position"]],
+                "seed": state["seed"],
+                "weights": rows,
+                "context_length": state["context_length"],
+                "packing": "stream",
+                "rows": rows,
+            }
+        for name, here in self.state_dict().items():
+            if name != "drawn" and state[name] != here:
                 raise DataError(
                     f"the saved data position has {name} {state[name]}, but this run has "
-                    f"{getattr(self, name)}: it would go on at other tokens.",
+                    f"{here}: it would go on at other tokens.",
                     hint="Resume with the data and settings that the run began with.",
                 )
-        self.position = int(state["position"])
+        self._mixture.drawn = [int(count) for count in state["drawn"]]
 
-    def _block_at(self, position: int) -> int:
-        epoch, index = divmod(position, self.blocks_per_epoch)
-        if epoch != self._order_epoch:
-            self._order = epoch_order(self.seed, epoch, self.blocks_per_epoch)
-            self._order_epoch = epoch
-        return int(self._order[index])
+    def _row_at(self, source: int, position: int) -> int:
+        epoch, index = divmod(position, self.sources[source].count)
+        known = self._orders.get(source)
+        if known is None or known[0] != epoch:
+            known = (epoch, epoch_order(self.seed, epoch, self.sources[source].count, source))
+            self._orders[source] = known
+        return int(known[1][index])
 
 
-def epoch_order(seed: int, epoch: int, blocks: int) -> npt.NDArray[np.int64]:
-    """A permutation of 0..blocks-1 [blocks].
+def epoch_order(seed: int, epoch: int, rows: int, source: int = 0) -> npt.NDArray[np.int64]:
+    """A permutation of 0..rows-1 [rows].
 
     `RandomState` because its streams are frozen: a newer numpy must not change a resumed run.
     """
-    generator = np.random.MT19937(np.random.SeedSequence([seed, epoch]))
-    return np.random.RandomState(generator).permutation(blocks).astype(np.int64, copy=False)
+    entropy = [seed, epoch, source] if source else [seed, epoch]
+    generator = np.random.MT19937(np.random.SeedSequence(entropy))
+    return np.random.RandomState(generator).permutation(rows).astype(np.int64, copy=False)
 
 
-def sequential_batches(
-    dataset: TokenDataset, context_length: int, batch_size: int, limit: int | None = None
-) -> Iterator[Batch]:
-    """The same blocks at every call, for validation: `limit` of them spread evenly over the split
+def sequential_batches(rows: Rows, batch_size: int, limit: int | None = None) -> Iterator[Batch]:
+    """The same rows at every call, for validation: `limit` of them spread evenly over the split
     (all of them for None), in order; the last batch may be smaller.
 
     Raises:
-        DataError: the split is shorter than one block, or a number is out of its range.
+        DataError: a number is out of its range.
     """
     if batch_size < 1 or (limit is not None and limit < 1):
         raise DataError(f"batch size {batch_size} and limit {limit} must be at least 1.")
-    available = dataset.blocks(context_length)
-    count = available if limit is None else min(limit, available)
-    blocks = [index * available // count for index in range(count)]
+    count = rows.count if limit is None else min(limit, rows.count)
+    chosen = [index * rows.count // count for index in range(count)]
     for start in range(0, count, batch_size):
-        yield _batch(dataset, context_length, blocks[start : start + batch_size])
+        yield _batch([(rows, index) for index in chosen[start : start + batch_size]])
 
 
-def _batch(dataset: TokenDataset, context_length: int, blocks: list[int]) -> Batch:
-    rows = np.stack([dataset.read(b * context_length, context_length + 1) for b in blocks])
-    if rows.max() >= dataset.vocab_size:
-        row, column = np.argwhere(rows >= dataset.vocab_size)[0].tolist()
-        shard = dataset.shard_of(blocks[row] * context_length + column)
-        raise DataError(
-            f"{shard.as_posix()} holds the token id {rows[row, column]:,} (in block "
-            f"{blocks[row]:,}), but the vocabulary has {dataset.vocab_size:,}.",
-            hint="The shard is damaged: copy it or prepare the data again.",
-        )
-    tokens_BT = torch.from_numpy(rows)
-    return Batch(tokens_BT[:, :-1].contiguous(), tokens_BT[:, 1:].contiguous())
+def _batch(chosen: Sequence[tuple[Rows, int]]) -> Batch:
+    read = [rows.read(index) for rows, index in chosen]
+    inputs, labels, documents = (
+        torch.from_numpy(np.stack(column)) for column in zip(*read, strict=True)
+    )
+    return Batch(inputs, labels, documents if chosen[0][0].has_documents else None)

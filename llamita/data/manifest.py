@@ -32,11 +32,23 @@ class Source(BaseModel):
 
 
 class SplitCounts(BaseModel):
-    """What one split holds. `bytes` is UTF-8 text; `tokens` counts the separators as well."""
+    """What one split holds. `bytes` is UTF-8 text; `tokens` counts the separators as well.
+
+    Where a mask leaves tokens out, `learned_tokens` and `learned_bytes` count the others.
+    """
 
     documents: int = 0
     bytes: int = 0
     tokens: int = 0
+    learned_tokens: int | None = None
+    learned_bytes: int | None = None
+
+    @property
+    def bytes_per_token(self) -> float:
+        """UTF-8 bytes that a token with a loss stands for, separators counted as tokens."""
+        if self.learned_tokens is None or self.learned_bytes is None:
+            return max(1, self.bytes) / max(1, self.tokens)
+        return max(1, self.learned_bytes) / max(1, self.learned_tokens)
 
 
 class TokenizerInfo(BaseModel):
@@ -46,12 +58,17 @@ class TokenizerInfo(BaseModel):
 
 
 class Shard(BaseModel):
-    """One file of tokens: raw little-endian integers, no header."""
+    """One file of tokens: raw little-endian integers, no header.
+
+    `mask` is a file of one byte a token: 1 where it is to be learned, 0 where it is only read.
+    """
 
     file: str
     split: Split
     tokens: int
     sha256: str
+    mask: str | None = None
+    mask_sha256: str | None = None
 
 
 class Settings(BaseModel):
@@ -63,6 +80,7 @@ class Settings(BaseModel):
     encoding: str
     max_document_chars: int
     seed: int
+    loss: Literal["all", "assistant"] = "all"
 
 
 class Manifest(BaseModel):
@@ -70,9 +88,9 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    kind: Literal["data"] = "data"
+    kind: Literal["data", "token bins"] = "data"
     llamita_version: str
-    settings: Settings
+    settings: Settings | None
     sources: list[Source]
     skipped_files: dict[str, int] = {}
     empty_files: int = 0
@@ -84,7 +102,7 @@ class Manifest(BaseModel):
     held_out: list[str] = []
     tokenizer: TokenizerInfo
     dtype: DType
-    separator_id: int
+    separator_id: int | None
     shards: list[Shard]
 
     @computed_field  # type: ignore[prop-decorator]
@@ -99,12 +117,14 @@ class Manifest(BaseModel):
     @property
     def fingerprint(self) -> str:
         """The identity of the data as training sees it: equal tokens, equal fingerprint."""
-        content = {
+        content: dict[str, object] = {
             "tokenizer": self.tokenizer.fingerprint,
             "dtype": self.dtype,
             "separator_id": self.separator_id,
             "shards": [[shard.split, shard.tokens, shard.sha256] for shard in self.shards],
         }
+        if any(shard.mask_sha256 for shard in self.shards):
+            content["masks"] = [shard.mask_sha256 for shard in self.shards]
         return "sha256:" + hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def counts(self, split: Split) -> SplitCounts:

@@ -29,8 +29,7 @@ def choose_tokenizer(path: Path, vocab_size: int, load: Callable[[Path], Tokeniz
     usual = [folder / name for name in (TOKENIZER_JSON, TOKENIZER_MODEL)]
     found = [file for file in usual if file.is_file()]
     if not found:
-        others = [*sorted(folder.glob("*.json")), *sorted(folder.glob("*.model"))]
-        found = [file for file in others if _may_be_tokenizer(file)]
+        found = tokenizer_files(folder)
     if not found and has_tokenizer(folder):
         return folder
     if len(found) < 2:
@@ -48,6 +47,12 @@ def choose_tokenizer(path: Path, vocab_size: int, load: Callable[[Path], Tokeniz
         f"embeddings of {path.name}: {listed}.",
         hint="Say which one with --tokenizer PATH.",
     )
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """The files in a folder that look like a tokenizer inside: ArmGPT's `*.json`, `*.model`."""
+    others = [*sorted(folder.glob("*.json")), *sorted(folder.glob("*.model"))]
+    return [file for file in others if _may_be_tokenizer(file)]
 
 
 def _may_be_tokenizer(file: Path) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from llamita.data.manifest import Manifest
+from llamita.data.training_data import TrainingData
 from llamita.errors import TrainingError
 from llamita.files import read_json, write_json
 from llamita.training.recipe import Recipe
@@ -17,12 +17,17 @@ RUN_MANIFEST_NAME = "manifest.json"
 
 
 class RunManifest(BaseModel):
-    """`requested` are the settings asked for, `settled` those with nothing left open."""
+    """`requested` are the settings asked for, `settled` those with nothing left open.
+
+    `earlier_data` are the fingerprints of what was read before the data was changed on the way:
+    such a run is not what its recipe alone would give.
+    """
 
     kind: Literal["run"] = "run"
     llamita_version: str
     data: str
     data_fingerprint: str
+    earlier_data: list[str] = []
     tokenizer_fingerprint: str
     parameters: int
     requested: dict[str, Any]
@@ -69,7 +74,7 @@ class RunManifest(BaseModel):
                 "with another -o.",
             )
 
-    def check_data(self, run: Path, data: Manifest, allow_changed: bool) -> None:
+    def check_data(self, run: Path, data: TrainingData, allow_changed: bool) -> None:
         """Refuse another tokenizer, and other data where that is not allowed.
 
         Raises:
@@ -82,13 +87,21 @@ class RunManifest(BaseModel):
             )
         if self.data_fingerprint != data.fingerprint and not allow_changed:
             raise TrainingError(
-                f"{run} was begun with other data ({self.data}).",
-                hint="Give that data, or go on with this one anyway: --allow-changed-data",
+                f"{run} was begun with other data or weights ({self.data}).",
+                hint="Give those, or go on with this one anyway: --allow-changed-data",
             )
 
-    def with_data(self, path: Path, data: Manifest) -> RunManifest:
+    def with_data(self, data: TrainingData) -> RunManifest:
         """The same run, going on with this data."""
-        return self.model_copy(update={"data": str(path), "data_fingerprint": data.fingerprint})
+        changed = self.data_fingerprint != data.fingerprint
+        earlier = [*self.earlier_data, self.data_fingerprint] if changed else self.earlier_data
+        return self.model_copy(
+            update={
+                "data": data.described,
+                "data_fingerprint": data.fingerprint,
+                "earlier_data": earlier,
+            }
+        )
 
 
 def _settings(recipe: Recipe | dict[str, Any]) -> dict[str, Any]:

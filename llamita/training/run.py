@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +18,25 @@ from filelock import FileLock, Timeout
 
 import llamita
 from llamita.config import ModelConfig
-from llamita.data.manifest import Manifest
-from llamita.errors import DataError, TrainingError
+from llamita.data.training_data import TrainingData
+from llamita.errors import TrainingError
 from llamita.files import remove_leftovers
 from llamita.formats.detect import RECIPE
 from llamita.model import Transformer
 from llamita.model.placement import choose_device
-from llamita.tokenizer import Tokenizer, load_tokenizer
+from llamita.tokenizer import Tokenizer
 from llamita.training.budget import steps_that_fit
 from llamita.training.checkpoints import has_checkpoints
 from llamita.training.compiling import has_compiler
+from llamita.training.inputs import (
+    check_fingerprints,
+    open_sources,
+    recorded_sources,
+    with_sources,
+)
 from llamita.training.manifest import RUN_MANIFEST_NAME, RunManifest
 from llamita.training.precision import choose_precision
-from llamita.training.recipe import Recipe
+from llamita.training.recipe import Recipe, Source
 from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.trainer import SILENT, Observer, Trainer
 
@@ -46,6 +52,7 @@ class Summary:
     """Where a run stands. `training_seconds` are those of all its calls together."""
 
     run: Path
+    data: tuple[Path, ...]
     steps: int
     parameters: int
     training_seconds: float
@@ -53,7 +60,7 @@ class Summary:
 
 
 def train(
-    data: Path,
+    data: Path | Sequence[Source] | None,
     run: Path,
     requested: Recipe | None = None,
     *,
@@ -64,72 +71,71 @@ def train(
     """Start the run in `run`, or go on with it after its newest checkpoint.
 
     Args:
-        data: a DATA directory of `llamita prepare`.
+        data: a DATA folder (of `llamita prepare`, or token bins), or several with weights; None
+            takes those of `requested`, or, for a run that exists, its own.
         requested: the settings asked for; None means the defaults, or, for a run that exists, its
             own.
         must_exist: refuse to start anew.
-        allow_changed_data: go on although the tokens are others than at the start.
+        allow_changed_data: go on although the tokens are others than at the start, or begin
+            although they are others than the recipe's.
 
     Raises:
         TrainingError: the run cannot start or go on; nothing was changed.
         Interrupted: Ctrl-C, after saving.
     """
     started = time.perf_counter()
-    manifest = Manifest.load(data)
-    tokenizer = load_tokenizer(data)
-    if tokenizer.fingerprint != manifest.tokenizer.fingerprint:
-        raise DataError(
-            f"the tokenizer in {data} is not the one its tokens were made with.",
-            hint="Put the right tokenizer files back, or prepare the data again.",
-        )
     if must_exist and not (run / RECIPE).exists():
         raise TrainingError(
             f"there is no run to resume in {run}.",
             hint="Check the path, or leave --resume out to start a new one.",
         )
     exists = (run / RECIPE).exists()
+    # A run that saved nothing yet has nothing to go on from: other settings may begin it anew.
+    goes_on = exists and (requested is None or has_checkpoints(run / "checkpoints"))
+    recorded = RunManifest.load(run) if goes_on else None
+    sources = recorded_sources(data, requested, run if exists else None)
+    opened = open_sources(sources)
     with _locked(run), _memory_errors():
-        # A run that saved nothing yet has nothing to go on from: other settings may begin it anew.
-        if exists and (requested is None or has_checkpoints(run / "checkpoints")):
+        if recorded is not None:
             recipe = load_recipe(run / RECIPE)
-            recorded = RunManifest.load(run)
             recorded.check_settings(run, recipe, requested)
-            recorded.check_data(run, manifest, allow_changed_data)
+            recorded.check_data(run, opened, allow_changed_data)
             choose_device(recipe.machine.device)
-            config = _model_config(recipe, tokenizer)
-            trainer = _build(run, data, manifest, tokenizer, recipe, config, observer)
-            recorded.with_data(data, manifest).save(run)
+            config = _model_config(recipe, opened.tokenizer)
+            trainer = _build(run, opened, with_sources(recipe, opened), config, observer)
+            recorded.with_data(opened).save(run)
+            save_recipe(trainer.recipe, run / RECIPE)
             trainer.resume()
         else:
             if not exists:
                 _check_free(run)
-            trainer = _begin(run, data, manifest, tokenizer, requested or Recipe(), observer)
+            check_fingerprints(sources, opened, allow_changed_data, observer.say)
+            trainer = _begin(run, opened, requested or Recipe(), observer)
             trainer.seconds = time.perf_counter() - started
         was_finished = trainer.step >= trainer.steps
         trainer.train()
     parameters = trainer.model.config.count_parameters()
-    return Summary(run, trainer.steps, parameters, trainer.seconds, was_finished)
+    paths = tuple(folder.path for folder in opened.folders)
+    return Summary(run, paths, trainer.steps, parameters, trainer.seconds, was_finished)
 
 
 def _begin(
     run: Path,
-    data: Path,
-    manifest: Manifest,
-    tokenizer: Tokenizer,
+    data: TrainingData,
     requested: Recipe,
     observer: Observer,
 ) -> Trainer:
     """Decide what is open and write down what the run is; the recipe last, as it makes it one."""
     started = time.perf_counter()
-    config = _model_config(requested, tokenizer)
-    recipe = _decide_machine(requested, config, observer)
-    trainer = _build(run, data, manifest, tokenizer, recipe, config, observer)
+    config = _model_config(requested, data.tokenizer)
+    recipe = with_sources(_decide_machine(requested, config, observer), data)
+    trainer = _build(run, data, recipe, config, observer)
     trainer.settle_steps(_settle_length(trainer, started))
     RunManifest(
         llamita_version=llamita.__version__,
-        data=str(data),
-        data_fingerprint=manifest.fingerprint,
-        tokenizer_fingerprint=manifest.tokenizer.fingerprint,
+        data=data.described,
+        data_fingerprint=data.fingerprint,
+        tokenizer_fingerprint=data.tokenizer.fingerprint,
         parameters=config.count_parameters(),
         requested=requested.model_dump(mode="json"),
         settled=trainer.recipe.model_dump(mode="json"),
@@ -140,9 +146,7 @@ def _begin(
 
 def _build(
     run: Path,
-    data: Path,
-    manifest: Manifest,
-    tokenizer: Tokenizer,
+    data: TrainingData,
     recipe: Recipe,
     config: ModelConfig,
     observer: Observer,
@@ -151,9 +155,15 @@ def _build(
     observer.say(
         f"{config.count_parameters():,} parameters: {config.num_hidden_layers} layers, width "
         f"{config.hidden_size}, vocabulary {config.vocab_size}, context "
-        f"{recipe.batch.context_length}; {manifest.train.tokens:,} training tokens"
+        f"{recipe.batch.context_length}; {data.train_tokens:,} training tokens"
     )
-    return Trainer(run, data, recipe, model, tokenizer, observer)
+    trainer = Trainer(run, data, recipe, model, data.tokenizer, observer)
+    for line in trainer.loader.notes:
+        observer.say(line)
+    validated = {one.name for one in trainer.validation}
+    for name in sorted(set(data.names) - validated) if validated else ():
+        observer.say(f"{name} holds nothing out: validation is on the other data alone")
+    return trainer
 
 
 @contextmanager

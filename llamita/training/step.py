@@ -33,17 +33,13 @@ class StepResult:
     tokens: int
 
 
-def loss_sum_function(
-    model: Transformer, precision: str, device: torch.device, separator_id: int | None = None
-) -> LossSum:
+def loss_sum_function(model: Transformer, precision: str, device: torch.device) -> LossSum:
     """A function of input ids and labels (both [B, T]) that sums their cross-entropy, in nats.
 
-    With document ids, or with `separator_id`, tokens see only their own document.
+    With document ids, tokens see only their own document.
     """
 
     def loss_sum(input_ids: Tensor, labels: Tensor, document_ids: Tensor | None = None) -> Tensor:
-        if document_ids is None and separator_id is not None:
-            document_ids = number_documents(input_ids, separator_id)
         with autocast(precision, device):
             logits = model(input_ids, document_ids=document_ids)
         return F.cross_entropy(
@@ -51,11 +47,6 @@ def loss_sum_function(
         )
 
     return loss_sum
-
-
-def number_documents(input_ids: Tensor, separator_id: int) -> Tensor:
-    """Number the documents of each row [B, T]: a separator opens the document after it."""
-    return (input_ids == separator_id).cumsum(-1)
 
 
 def accumulate_gradients(
@@ -71,7 +62,7 @@ def accumulate_gradients(
         return StepResult(0.0, 0)
     total = 0.0
     for batch in batches:
-        loss = loss_sum(*_on(device, batch))
+        loss = loss_sum(*on_device(batch, device))
         (loss / tokens).backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach())
     return StepResult(total / tokens, tokens)
@@ -84,11 +75,12 @@ def mean_loss(loss_sum: LossSum, batches: Sequence[Batch], device: torch.device)
     """
     total = 0.0
     for batch in batches:
-        total += loss_sum(*_on(device, batch)).item()
+        total += loss_sum(*on_device(batch, device)).item()
     return total / max(1, _labelled(batches))
 
 
-def _on(device: torch.device, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+def on_device(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+    """A batch as the arguments of a `LossSum`, on `device`."""
     documents = None if batch.document_ids is None else batch.document_ids.to(device)
     return batch.input_ids.to(device), batch.labels.to(device), documents
 

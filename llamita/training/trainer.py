@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from llamita.data.dataset import TokenDataset
-from llamita.data.loader import BlockLoader
+from llamita.data.prefetch import Prefetcher
+from llamita.data.training_data import TrainingData
 from llamita.errors import Interrupted, TrainingError
 from llamita.formats.detect import BEST, LATEST
 from llamita.formats.huggingface import save_model_directory
@@ -34,8 +34,8 @@ from llamita.training.optimizers import build_optimizers, clip_gradients, set_le
 from llamita.training.recipe import Length, Recipe
 from llamita.training.saving import BackgroundWriter, write_save
 from llamita.training.schedules import learning_rate_factor
-from llamita.training.step import accumulate_gradients, loss_sum_function
-from llamita.training.validation import bits_per_byte, sample, validate, validation_batches
+from llamita.training.step import LossSum, accumulate_gradients, loss_sum_function, on_device
+from llamita.training.validation import sample, validate, validation_sets
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Trainer:
     def __init__(
         self,
         run: Path,
-        data: Path,
+        data: TrainingData,
         recipe: Recipe,
         model: Transformer,
         tokenizer: Tokenizer,
@@ -67,20 +67,25 @@ class Trainer:
         if "auto" in recipe.machine.model_dump().values():
             raise ValueError("the recipe's machine must be decided before the trainer takes it")
         self.run_directory = run
+        self.data = data
         self.recipe = recipe
         self.model = model
         self.tokenizer = tokenizer
         self.observer = observer
         self.device = torch.device(recipe.machine.device)
         self.optimizers = build_optimizers(model, recipe.optimizer, recipe.machine.precision)
-        dataset = TokenDataset.open(data, "train")
-        self.manifest = dataset.manifest
-        self.loader = BlockLoader(
-            dataset, recipe.batch.context_length, recipe.batch.sequences, recipe.seed
+        batch = recipe.batch
+        self.loader = Prefetcher(
+            data.loader(
+                batch.context_length,
+                batch.sequences,
+                recipe.seed,
+                batch.packing,
+                batch.document_mask,
+            )
         )
-        self.validation = validation_batches(data, recipe)
-        fences = dataset.separator_id if recipe.batch.document_mask else None
-        self.loss_sum = loss_sum_function(model, recipe.machine.precision, self.device, fences)
+        self.validation = validation_sets(data, recipe)
+        self.loss_sum: LossSum = loss_sum_function(model, recipe.machine.precision, self.device)
         self.step = 0
         self.best_loss = math.inf
         self.seconds = 0.0
@@ -110,10 +115,10 @@ class Trainer:
     def _compile(self) -> None:
         """Compile before the random state is set: what that draws must not reach the run."""
         compiled = CompiledLoss(self.loss_sum, self.observer.say)
-        batch = self.loader.next_batch()
-        compiled.warm_up(batch.input_ids.to(self.device), batch.labels.to(self.device))
+        beginning = self.loader.state_dict()
+        compiled.warm_up(*on_device(self.loader.next_batch(), self.device))
         self.model.zero_grad(set_to_none=True)
-        self.loader.position = 0
+        self.loader.load_state_dict(beginning)
         self.loss_sum = compiled
 
     def resume(self) -> None:
@@ -130,7 +135,7 @@ class Trainer:
         self.step = progress["step"]
         self.best_loss = progress["best_loss"]
         self.seconds = progress["seconds"]
-        if progress["data_fingerprint"] == self.manifest.fingerprint:
+        if progress["data_fingerprint"] == self.data.fingerprint:
             self.loader.load_state_dict(progress["loader"])
         else:
             self.observer.say("the data changed: reading it from its beginning")
@@ -153,7 +158,13 @@ class Trainer:
         started = saved_at = time.monotonic()
         seconds_before = self.seconds
         log = MetricsLog(self.run_directory, self.step)
-        with closing(log), noted_interrupts() as interrupt, self.writer, self.computing():
+        with (
+            closing(log),
+            closing(self.loader),
+            noted_interrupts() as interrupt,
+            self.writer,
+            self.computing(),
+        ):
             while self.step < self.steps:
                 values = self.take_step()
                 at_mark = self.step in marks
@@ -214,7 +225,7 @@ class Trainer:
             "step": self.step,
             "best_loss": self.best_loss,
             "seconds": self.seconds,
-            "data_fingerprint": self.manifest.fingerprint,
+            "data_fingerprint": self.data.fingerprint,
             "loader": self.loader.state_dict(),
             "arithmetic": arithmetic(),
         }
@@ -249,12 +260,14 @@ class Trainer:
         line = f"step {self.step}/{self.steps}"
         values: dict[str, Any] = {}
         if self.validation:
-            loss = validate(self.model, self.loss_sum, self.validation, self.device)
-            bpb = bits_per_byte(loss, self.manifest)
-            values = {"validation_loss": loss, "validation_bits_per_byte": bpb}
-            line += f"  validation loss {loss:.3f} ({bpb:.3f} bits per byte)"
-            if loss < self.best_loss:
-                self.best_loss, self._is_best = loss, True
+            found = validate(self.model, self.loss_sum, self.validation, self.device)
+            values = found.values
+            line += f"  validation loss {found.loss:.3f} ({found.bits_per_byte:.3f} bits per byte)"
+            if found.loss < self.best_loss:
+                self.best_loss, self._is_best = found.loss, True
+        if len(self.data.folders) > 1:
+            names = self.data.names
+            values |= {f"epochs/{n}": e for n, e in zip(names, self.loader.epochs, strict=True)}
         if self.recipe.watch.sample_tokens:
             values["sample"] = sample(self.model, self.tokenizer, self.recipe)
             line += f"\n  {_one_line(values['sample'])}"

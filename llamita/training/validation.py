@@ -1,17 +1,18 @@
-"""Looking at a model while it trains: loss on held-out blocks, and a sample of its text."""
+"""Looking at a model while it trains: loss on held-out rows, and a sample of its text."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from llamita.data.dataset import TokenDataset
 from llamita.data.loader import Batch, sequential_batches
-from llamita.data.manifest import Manifest
+from llamita.data.rows import make_rows
+from llamita.data.training_data import TrainingData
 from llamita.inference.lm import LM
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
@@ -19,44 +20,81 @@ from llamita.training.recipe import Recipe
 from llamita.training.step import IGNORED, LossSum, mean_loss
 
 
-def validation_batches(data: Path, recipe: Recipe) -> list[Batch]:
-    """The blocks every validation of a run uses, or none where nothing is held out.
+@dataclass(frozen=True)
+class ValidationSet:
+    """The held-out rows of one source. `share` is its part of the training."""
+
+    name: str
+    share: float
+    bytes_per_token: float
+    batches: list[Batch]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """`loss` in nats a token and `bits_per_byte` over all sources, each with its share; `values`
+    are both for the log, and the loss of each source where there are several."""
+
+    loss: float
+    bits_per_byte: float
+    values: dict[str, Any]
+
+
+def validation_sets(data: TrainingData, recipe: Recipe) -> list[ValidationSet]:
+    """The rows every validation of a run uses, for each source that holds any out.
 
     They are spread evenly over the held-out split. The last batch is filled up with unlabelled
     rows, so that a compiled loss meets one shape only.
     """
-    if Manifest.load(data).val.tokens == 0:
-        return []
-    dataset = TokenDataset.open(data, "val")
-    length, rows = recipe.batch.context_length, recipe.batch.sequences
-    blocks = max(1, recipe.watch.validation_tokens // length)
-    return [_filled(batch, rows) for batch in sequential_batches(dataset, length, rows, blocks)]
+    batch = recipe.batch
+    wanted = max(1, recipe.watch.validation_tokens // batch.context_length)
+    sets = []
+    for name, share, folder in zip(data.names, data.shares, data.folders, strict=True):
+        if folder.manifest.val.tokens == 0:
+            continue
+        dataset = folder.dataset("val")
+        rows = make_rows(dataset, batch.context_length, batch.packing, batch.document_mask)
+        limit = max(1, round(wanted * share))
+        batches = [
+            _filled(part, batch.sequences)
+            for part in sequential_batches(rows, batch.sequences, limit)
+        ]
+        if any((part.labels != IGNORED).any() for part in batches):
+            sets.append(ValidationSet(name, share, folder.manifest.val.bytes_per_token, batches))
+    return sets
 
 
 def _filled(batch: Batch, rows: int) -> Batch:
-    missing = rows - batch.input_ids.shape[0]
+    missing = (0, 0, 0, rows - batch.input_ids.shape[0])
+    documents = batch.document_ids
     return Batch(
-        F.pad(batch.input_ids, (0, 0, 0, missing)),
-        F.pad(batch.labels, (0, 0, 0, missing), value=IGNORED),
+        F.pad(batch.input_ids, missing),
+        F.pad(batch.labels, missing, value=IGNORED),
+        None if documents is None else F.pad(documents, missing),
     )
 
 
 def validate(
-    model: Transformer, loss_sum: LossSum, batches: Sequence[Batch], device: torch.device
-) -> float:
-    """Mean loss on held-out blocks in nats a token, without dropout."""
+    model: Transformer, loss_sum: LossSum, sets: Sequence[ValidationSet], device: torch.device
+) -> Validation:
+    """Mean loss on held-out rows, without dropout; there must be at least one set."""
     has_dropout = model.config.attention_dropout > 0 or model.config.residual_dropout > 0
     if has_dropout:
         model.eval()
     try:
-        return mean_loss(loss_sum, batches, device)
+        losses = [mean_loss(loss_sum, one.batches, device) for one in sets]
     finally:
         model.train()
-
-
-def bits_per_byte(loss: float, manifest: Manifest) -> float:
-    """What a loss in nats a token means in bits a byte of held-out text, separators included."""
-    return loss / math.log(2) * manifest.val.tokens / max(1, manifest.val.bytes)
+    whole = sum(one.share for one in sets)
+    loss = sum(one.share * loss for one, loss in zip(sets, losses, strict=True)) / whole
+    bytes_per_token = sum(one.share * one.bytes_per_token for one in sets) / whole
+    bits_per_byte = loss / math.log(2) / bytes_per_token
+    values = {"validation_loss": loss, "validation_bits_per_byte": bits_per_byte}
+    if len(sets) > 1:
+        values |= {
+            f"validation_loss/{one.name}": of_one for one, of_one in zip(sets, losses, strict=True)
+        }
+    return Validation(loss, bits_per_byte, values)
 
 
 def sample(model: Transformer, tokenizer: Tokenizer, recipe: Recipe) -> str:

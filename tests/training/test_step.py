@@ -13,7 +13,6 @@ from llamita.training.step import (
     accumulate_gradients,
     loss_sum_function,
     mean_loss,
-    number_documents,
 )
 
 CPU = torch.device("cpu")
@@ -73,11 +72,6 @@ def test_mean_loss_of_validation_weighs_every_token_alike() -> None:
     assert mean_loss(loss_sum_function(model, "float32", CPU), [_batch(0)], CPU) == 0.0
 
 
-def test_a_separator_opens_the_document_after_it() -> None:
-    ids = torch.tensor([[5, 0, 7, 8, 0, 9]])
-    assert number_documents(ids, 0).tolist() == [[0, 1, 1, 1, 2, 2]]
-
-
 def test_with_a_document_mask_one_document_cannot_reach_the_loss_of_another() -> None:
     model = _model()
     ids = torch.tensor([[0, 11, 12, 13, 0, 21, 22, 23]])
@@ -85,10 +79,10 @@ def test_with_a_document_mask_one_document_cannot_reach_the_loss_of_another() ->
     labels[0, 5:] = torch.tensor([22, 23, 24])
     other = ids.clone()
     other[0, 1:4] = torch.tensor([31, 32, 33])
-    fenced = loss_sum_function(model, "float32", CPU, separator_id=0)
-    plain = loss_sum_function(model, "float32", CPU)
-    assert fenced(ids, labels).item() == fenced(other, labels).item()
-    assert plain(ids, labels).item() != plain(other, labels).item()
+    documents = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])
+    loss = loss_sum_function(model, "float32", CPU)
+    assert loss(ids, labels, documents).item() == loss(other, labels, documents).item()
+    assert loss(ids, labels).item() != loss(other, labels).item()
 
 
 def test_bfloat16_losses_stay_near_float32_ones() -> None:

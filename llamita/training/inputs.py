@@ -1,0 +1,79 @@
+"""The DATA of a run: from the command line, from a recipe that is replayed, or from the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from llamita.data.training_data import TrainingData
+from llamita.errors import TrainingError
+from llamita.formats.detect import RECIPE
+from llamita.training.manifest import RunManifest
+from llamita.training.recipe import Recipe, Source
+from llamita.training.recipe_file import load_recipe
+
+
+def recorded_sources(
+    data: Path | Sequence[Source] | None, requested: Recipe | None, run: Path | None
+) -> tuple[Source, ...]:
+    """What to read: as given, else as the requested recipe says, else as the run `run` says.
+
+    Raises:
+        TrainingError: nobody says it.
+    """
+    if isinstance(data, Path):
+        return (Source(path=str(data)),)
+    if data:
+        return tuple(data)
+    if requested is not None and requested.data:
+        return requested.data
+    if run is not None:
+        own = load_recipe(run / RECIPE).data
+        return own or (Source(path=RunManifest.load(run).data),)
+    raise TrainingError(
+        "there is no DATA to train on.",
+        hint="Give it: llamita train DATA -o RUN. A recipe needs none only where it names its own.",
+    )
+
+
+def open_sources(sources: Sequence[Source]) -> TrainingData:
+    """The data of sources; DataError where one is missing or damaged, or they do not fit."""
+    weights = [source.weight for source in sources if source.weight is not None]
+    return TrainingData.open([Path(source.path) for source in sources], weights or None)
+
+
+def check_fingerprints(
+    sources: Sequence[Source],
+    data: TrainingData,
+    allow_changed: bool,
+    report: Callable[[str], None],
+) -> None:
+    """Refuse data that is not what a recipe was made with, where that is not allowed.
+
+    Raises:
+        TrainingError: naming the data and the way to begin all the same.
+    """
+    for source, folder in zip(sources, data.folders, strict=True):
+        if source.fingerprint in (None, folder.manifest.fingerprint):
+            continue
+        if not allow_changed:
+            raise TrainingError(
+                f"{source.path} holds other data than the recipe was made with.",
+                hint="Put that data back, or begin with this one anyway: --allow-changed-data",
+            )
+        report(f"{source.path} holds other data than the recipe was made with: taking it as it is")
+
+
+def with_sources(recipe: Recipe, data: TrainingData) -> Recipe:
+    """The recipe with what is really read, so that it can be replayed from any folder."""
+    weights = data.weights or (None,) * len(data.folders)
+    sources = tuple(
+        Source(
+            path=os.path.abspath(folder.path),
+            weight=weight,
+            fingerprint=folder.manifest.fingerprint,
+        )
+        for folder, weight in zip(data.folders, weights, strict=True)
+    )
+    return recipe.model_copy(update={"data": sources})
