@@ -20,7 +20,7 @@ _SPECIALS_SHOWN = 8
 
 
 def command(
-    path: Annotated[Path, typer.Argument(help=f"{MODEL_HELP} Or a DATA folder.")],
+    path: Annotated[Path, typer.Argument(help=f"{MODEL_HELP} Or DATA.")],
     override: OverrideOption = None,
     preset: PresetOption = None,
     tokenizer: TokenizerOption = None,
@@ -62,16 +62,21 @@ def _data_rows(data: dict[str, Any]) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = []
     for split in ("train", "val"):
         counts = data[split]
-        rows.append(
-            (
-                split,
-                f"{counts['documents']:,} documents, {counts['bytes']:,} bytes, "
-                f"{counts['tokens']:,} tokens",
-            )
+        line = (
+            f"{counts['documents']:,} documents, {counts['bytes']:,} bytes, "
+            f"{counts['tokens']:,} tokens"
         )
+        if counts["learned_tokens"] is not None:
+            line += f", {counts['learned_tokens']:,} of them to be learned (mask)"
+        rows.append((split, line))
     rows.append(("bytes per token", f"{data['bytes_per_token']:.2f}"))
-    rows.append(("sources", len(data["sources"])))
-    rows.append(("shards", f"{len(data['shards'])} of {data['dtype']}"))
+    if data["kind"] == "token bins":
+        names = [shard[key] for shard in data["shards"] for key in ("file", "mask") if shard[key]]
+        rows.append(("files", ", ".join(names)))
+    else:
+        rows.append(("sources", len(data["sources"])))
+        rows.append(("shards", f"{len(data['shards'])} of {data['dtype']}"))
+    rows.append(("fingerprint", data["fingerprint"]))
     return rows
 
 

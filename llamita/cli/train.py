@@ -14,8 +14,23 @@ from llamita.config import PRESETS
 
 
 def command(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A folder made by prepare.")],
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="DATA",
+            help="Folders made by prepare, or of token bins of ArmGPT or nanoGPT (train.bin). Left "
+            "out: the data of --config or of the run.",
+        ),
+    ] = None,
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="RUN", help="The run's folder.")],
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="0.7,0.3",
+            help="What part of the training each DATA is; left out, it counts by its tokens.",
+        ),
+    ] = None,
     preset: Annotated[
         str | None, typer.Option(help=f"The model's shape: {', '.join(PRESETS)}.")
     ] = None,
@@ -30,12 +45,16 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Of the weights and the order.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Only go on, never start anew.")] = False,
     allow_changed_data: Annotated[
-        bool, typer.Option("--allow-changed-data", help="Resume although the data changed.")
+        bool,
+        typer.Option("--allow-changed-data", help="Resume or replay although the data changed."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Pretrain a model on prepared data. The same command again resumes a stopped run."""
+    from llamita.training.inputs import given_sources
     from llamita.training.recipe_file import build_recipe
+
+    sources = given_sources(data or [], weights)
 
     length = {"minutes": minutes, "tokens": tokens, "steps": steps}
     flags: dict[str, Any] = {
@@ -55,7 +74,7 @@ def command(
 
     with training_observer() as observer:
         summary = train(
-            data,
+            sources,
             out,
             recipe,
             must_exist=resume,
@@ -77,8 +96,8 @@ def command(
         f"{summary.steps} steps in {summary.training_seconds:.0f} s, "
         f"{summary.parameters:,} parameters{' (finished before)' if summary.was_finished else ''}."
     )
-    run, text = shlex.quote(str(summary.run)), data / VALIDATION_NAME
+    run, texts = shlex.quote(str(summary.run)), [path / VALIDATION_NAME for path in summary.data]
     print(f"The model is in {latest}. Try:")
     print(f'  llamita generate {run} "Once"')
-    if text.exists():
+    for text in [text for text in texts if text.exists()][:1]:
         print(f"  llamita eval {run} --text {shlex.quote(str(text))}")

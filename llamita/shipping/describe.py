@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from llamita.config import ModelConfig
+from llamita.data.folder import DataFolder
 from llamita.data.manifest import Manifest
+from llamita.data.token_bins import find_token_bins
 from llamita.formats.detect import LATEST, RECIPE, is_data, is_run, load_checkpoint
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.files import has_tokenizer
@@ -25,7 +27,8 @@ def describe(
 ) -> dict[str, Any]:
     """What `path` holds. `config`, `parameters` and `tokenizer` are None where it has none.
 
-    Besides: a model's `dtype` and `bytes`, a RUN's `run`, a DATA folder's `data`.
+    Besides: a model's `dtype` and `bytes`, a RUN's `run`, a DATA folder's `data` (of token bins as
+    well, which are read through for it).
 
     Args:
         overrides, preset, tokenizer: as for `load_checkpoint`.
@@ -40,6 +43,15 @@ def describe(
             "parameters": None,
             "tokenizer": load_tokenizer(path).summary() if has_tokenizer(path) else None,
             "data": Manifest.load(path).model_dump(mode="json"),
+        }
+    if not _has_model(path) and find_token_bins(path) is not None:
+        folder = DataFolder.open(path)
+        return {
+            "format": folder.manifest.kind,
+            "config": None,
+            "parameters": None,
+            "tokenizer": folder.tokenizer.summary(),
+            "data": folder.manifest.model_dump(mode="json"),
         }
     state = _describe_run(path) if is_run(path) else None
     if state is not None and not (path / LATEST).exists():
@@ -61,6 +73,11 @@ def describe(
         "tokenizer": _describe_tokenizer(checkpoint_tokenizer(checkpoint)),
     }
     return found if state is None else {**found, "run": state}
+
+
+def _has_model(path: Path) -> bool:
+    """Whether a folder holds a model as well; token bins are then asked for by their file."""
+    return any(next(path.glob(name), None) for name in ("config.json", "*.pt", "*.pth", "*.gguf"))
 
 
 def _describe_config(config: ModelConfig) -> dict[str, Any]:

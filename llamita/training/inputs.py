@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +12,33 @@ from llamita.formats.detect import RECIPE
 from llamita.training.manifest import RunManifest
 from llamita.training.recipe import Recipe, Source
 from llamita.training.recipe_file import load_recipe
+
+
+def given_sources(paths: Sequence[Path], weights: str | None) -> tuple[Source, ...]:
+    """DATA of a command line, and its weights as "0.7,0.3".
+
+    Raises:
+        TrainingError: the weights are no numbers above 0, one for each DATA.
+    """
+    if weights is None:
+        return tuple(Source(path=str(path)) for path in paths)
+    if not paths:
+        raise TrainingError(
+            f"--weights is {weights!r}, but no DATA is given.",
+            hint="Give the DATA that they are for, in their order.",
+        )
+    try:
+        numbers = [float(weight) for weight in weights.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != len(paths) or not all(0 < number < math.inf for number in numbers):
+        raise TrainingError(
+            f"--weights is {weights!r}, which is not {len(paths)} numbers above 0.",
+            hint="Give one for each DATA, as in --weights 0.7,0.3; their proportions count.",
+        )
+    return tuple(
+        Source(path=str(path), weight=weight) for path, weight in zip(paths, numbers, strict=True)
+    )
 
 
 def recorded_sources(
@@ -70,7 +97,7 @@ def with_sources(recipe: Recipe, data: TrainingData) -> Recipe:
     weights = data.weights or (None,) * len(data.folders)
     sources = tuple(
         Source(
-            path=os.path.abspath(folder.path),
+            path=str(folder.path.absolute()),
             weight=weight,
             fingerprint=folder.manifest.fingerprint,
         )
