@@ -26,7 +26,8 @@ def command(
     tokenizer: Annotated[
         str,
         typer.Option(
-            help="Train bpe:SIZE, spm:SIZE, unigram:SIZE or char; or use the one at PATH."
+            help="Train bpe:SIZE, spm:SIZE, unigram:SIZE or char; or use the one at PATH, which "
+            "may be a model of any format (to go on from it: train --init MODEL)."
         ),
     ] = "bpe:8192",
     val_fraction: Annotated[

@@ -74,14 +74,14 @@ def train(
 
 @app.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A model directory, tokenizer.json or .model.")],
+    path: Annotated[Path, typer.Argument(help="A tokenizer.json or .model, or any model.")],
     text: Annotated[str | None, typer.Argument(help="Text to show in pieces.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a tokenizer is, and how it cuts TEXT."""
-    from llamita.tokenizer import load_tokenizer
+    from llamita.tokenizer.load import tokenizer_of
 
-    tokenizer = load_tokenizer(path)
+    tokenizer = tokenizer_of(path)
     summary = _describe(tokenizer, path)
     if text is not None:
         summary["tokens"] = [
@@ -102,14 +102,14 @@ def compare(
 ) -> None:
     """Count the tokens that several tokenizers need for one text."""
     from llamita.text.documents import read_documents
-    from llamita.tokenizer import load_tokenizer
+    from llamita.tokenizer.load import tokenizer_of
 
     *tokenizer_paths, text_path = paths
     if not tokenizer_paths:
         raise TokenizerError(
             "there is nothing to compare.", hint="Give one or more tokenizers, then a text file."
         )
-    tokenizers = [load_tokenizer(path) for path in tokenizer_paths]
+    tokenizers = [tokenizer_of(path) for path in tokenizer_paths]
     counts = [0] * len(tokenizers)
     lossless = [True] * len(tokenizers)
     size = 0

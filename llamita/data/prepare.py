@@ -25,7 +25,7 @@ from llamita.text.documents import MAX_DOCUMENT_CHARS, Document, ReadCounts, rea
 from llamita.text.pipeline import Pipeline, StageCounts, utf8_length
 from llamita.text.sources import FoundFiles, describe_skipped, find_text_files
 from llamita.tokenizer.base import Tokenizer
-from llamita.tokenizer.load import load_tokenizer
+from llamita.tokenizer.load import tokenizer_of
 from llamita.tokenizer.train import parse_spec, train_tokenizer
 
 VALIDATION_NAME = "validation.jsonl"
@@ -66,7 +66,7 @@ def prepare(
         paths: files and folders, see `read_documents`.
         out: written whole or not at all.
         tokenizer: what to train ("bpe:8192", "spm:8192", "unigram:8192", "char"), or the path of
-            a finished tokenizer.
+            a finished tokenizer, or of a model in any format, whose own is taken.
         val_fraction: the share of documents to hold out for validation, 0 for none.
         field, encoding, max_document_chars: see `read_documents`.
         seed: of the sample that the tokenizer is trained on, when the text is too large for it.
@@ -188,9 +188,10 @@ def _load_tokenizer(path: str) -> Tokenizer:
     if not Path(path).exists():
         raise DataError(
             f"--tokenizer is {path!r}: no such file, and no kind to train.",
-            hint="Kinds: bpe:8192, spm:8192, unigram:8192 (any size), char.",
+            hint="Kinds: bpe:8192, spm:8192, unigram:8192 (any size), char; or the path of a "
+            "tokenizer or of a model.",
         )
-    return load_tokenizer(Path(path))
+    return tokenizer_of(path)
 
 
 def _train_tokenizer(corpus: _Corpus, spec: str) -> Tokenizer:

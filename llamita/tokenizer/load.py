@@ -34,7 +34,7 @@ from llamita.tokenizer.vocab_merges import MERGES, VOCAB, read_vocab_and_merges
 if TYPE_CHECKING:
     from llamita.formats.checkpoint import Checkpoint
 
-__all__ = ["checkpoint_tokenizer", "find_tokenizer_beside", "load_tokenizer"]
+__all__ = ["checkpoint_tokenizer", "find_tokenizer_beside", "load_tokenizer", "tokenizer_of"]
 
 PARAMS = "params.json"
 LARGEST_TEMPLATE = 1 << 20
@@ -60,6 +60,34 @@ def load_tokenizer(path: Path | str) -> Tokenizer:
         f"there is no tokenizer in {path}.",
         hint=f"A directory with {TOKENIZER_JSON} or {TOKENIZER_MODEL} is needed.",
     )
+
+
+def tokenizer_of(path: Path | str) -> Tokenizer:
+    """The tokenizer of whatever lies at `path`: tokenizer files, or a model in any format.
+
+    Raises:
+        LlamitaError: there is none, or it is damaged.
+    """
+    from llamita.formats.detect import is_run, load_checkpoint
+    from llamita.formats.meta_shards import is_meta_directory
+    from llamita.formats.sniff import kind_of
+
+    path = Path(path)
+    if path.is_dir():
+        holds_model = not has_tokenizer(path) or is_meta_directory(path) or is_run(path)
+    else:
+        holds_model = path.exists() and kind_of(path) is not None
+    if not holds_model:
+        return load_tokenizer(path)
+    checkpoint = load_checkpoint(path)
+    tokenizer = checkpoint_tokenizer(checkpoint)
+    if tokenizer is None:
+        raise TokenizerError(
+            f"the model {path} brings no tokenizer.",
+            hint=f"Name the file or directory of its tokenizer ({TOKENIZER_JSON}, "
+            f"{TOKENIZER_MODEL}).",
+        )
+    return tokenizer
 
 
 def checkpoint_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:

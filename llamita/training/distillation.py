@@ -123,7 +123,7 @@ class _DistillationSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden_gradient, head_gradient = ctx.saved_tensors
         others = (None,) * 7
         return (
