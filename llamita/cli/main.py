@@ -25,6 +25,7 @@ COMMANDS = {
     "prepare": "text files into a tokenizer and token shards",
     "tokenizer": "train, inspect and compare tokenizers",
     "train": "pretrain a model; run it again to resume",
+    "report": "a training run's curves and samples, as one HTML page",
     "eval": "bits per byte on held-out text",
     "generate": "continue a prompt, streamed",
     "inspect": "what is in this checkpoint, data folder or run",

@@ -53,11 +53,16 @@ def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> in
     for optimizer, state in zip(trainer.optimizers, optimizers, strict=True):
         optimizer.load_state_dict(state)
     trainer.step, trainer.best_loss = 0, math.inf
+    trainer.guard.load_state_dict({})
     torch.manual_seed(recipe.seed)
 
     budget = 60 * minutes
     spent = already_spent + time.perf_counter() - started
-    left = budget - spent - recipe.watch.validations * look_seconds
+    every = recipe.watch.validate_every
+    looks = 0 if every else recipe.watch.validations
+    left = budget - spent - looks * look_seconds
+    if every:  # each step carries its share of the looks
+        step_seconds += look_seconds / every
     if left < budget / 2:
         observer.say(
             f"getting ready took {spent:.0f} s and a validation takes {look_seconds:.1f} s: more "

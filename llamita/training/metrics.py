@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -15,7 +16,17 @@ from llamita.training.disk import cannot_write
 
 METRICS_NAME = "metrics.jsonl"
 
-OF_THE_MACHINE = frozenset({"tokens_per_second"})
+OF_THE_MACHINE = frozenset(
+    {
+        "tokens_per_second",
+        "mfu",
+        "peak_flops",
+        "peak_memory_mb",
+        "cuda_peak_memory_mb",
+        "seconds",
+        "resumed_after",
+    }
+)
 """Values that depend on the machine and its load; all others depend on the recipe and the data."""
 
 
@@ -37,7 +48,15 @@ class MetricsLog:
             self._events = _Events(run / "tensorboard", step)
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """Record `values` after `step` steps; numbers go to TensorBoard as well."""
+        """Record `values` after `step` steps; numbers go to TensorBoard as well.
+
+        What is not finite is left out: JSON has no word for it.
+        """
+        values = {
+            name: value
+            for name, value in values.items()
+            if not isinstance(value, float) or math.isfinite(value)
+        }
         with self._naming():
             self._file.write(json.dumps({"step": step, **values}) + "\n")
             self._file.flush()

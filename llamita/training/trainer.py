@@ -16,7 +16,7 @@ import torch
 
 from llamita.data.prefetch import Prefetcher
 from llamita.data.training_data import TrainingData
-from llamita.errors import Interrupted, TrainingError
+from llamita.errors import Interrupted
 from llamita.formats.detect import BEST, LATEST
 from llamita.formats.huggingface import save_model_directory
 from llamita.model import Transformer
@@ -28,10 +28,12 @@ from llamita.training.determinism import (
     arithmetic_changes,
     deterministic_algorithms,
 )
+from llamita.training.health import HealthGuard, check_finite_state, check_validation
 from llamita.training.interrupt import noted_interrupts
+from llamita.training.meter import Meter
 from llamita.training.metrics import MetricsLog
 from llamita.training.optimizers import build_optimizers, clip_gradients, set_learning_rate
-from llamita.training.recipe import Length, Recipe
+from llamita.training.recipe import Length, Recipe, Watch
 from llamita.training.saving import BackgroundWriter, write_save
 from llamita.training.schedules import learning_rate_factor
 from llamita.training.step import LossSum, accumulate_gradients, loss_sum_function, on_device
@@ -42,11 +44,13 @@ from llamita.training.validation import sample, validate, validation_sets
 class Observer:
     """Where a run reports to: lines of text, and the state after each step.
 
-    `on_step` is called with the step, all steps, the loss and the tokens per second.
+    `on_step` is called with the step, all steps, the loss and the tokens per second; `on_log` with
+    what is written to the log of a step.
     """
 
     say: Callable[[str], None]
     on_step: Callable[[int, int, float, float], None]
+    on_log: Callable[[dict[str, Any]], None] = lambda values: None
 
 
 SILENT = Observer(say=lambda text: None, on_step=lambda step, steps, loss, rate: None)
@@ -90,6 +94,8 @@ class Trainer:
         self.best_loss = math.inf
         self.seconds = 0.0
         self.writer = BackgroundWriter()
+        self.guard = HealthGuard(recipe.health, recipe.optimizer.clip_norm)
+        self.meter = Meter(model.config, recipe.batch.context_length)
         self._is_best = False
         self._warned_of_empty_step = False
         if recipe.machine.compile == "on":
@@ -135,6 +141,7 @@ class Trainer:
         self.step = progress["step"]
         self.best_loss = progress["best_loss"]
         self.seconds = progress["seconds"]
+        self.guard.load_state_dict(progress.get("health", {}))
         if progress["data_fingerprint"] == self.data.fingerprint:
             self.loader.load_state_dict(progress["loader"])
         else:
@@ -151,10 +158,15 @@ class Trainer:
 
         Raises:
             Interrupted: Ctrl-C, after saving.
-            TrainingError: the loss is not a number any more.
+            TrainingError: the run has gone wrong; what was saved before is whole.
         """
         self.model.train()
-        marks = _evenly(self.steps, self.recipe.watch.validations)
+        marks = _marks(self.steps, self.recipe.watch)
+        self.meter.start(self.recipe.machine.precision, self.recipe.machine.device)
+        beginning: dict[str, Any] = {"peak_flops": self.meter.peak_flops}
+        if self.step:
+            beginning["resumed_after"] = self.step
+        is_due = False
         started = saved_at = time.monotonic()
         seconds_before = self.seconds
         log = MetricsLog(self.run_directory, self.step)
@@ -168,21 +180,29 @@ class Trainer:
             while self.step < self.steps:
                 values = self.take_step()
                 at_mark = self.step in marks
-                if at_mark or self.step % self.recipe.watch.log_every == 0:
+                if at_mark or self.step % self.recipe.watch.log_every == 0 or "skipped" in values:
+                    seconds = seconds_before + time.monotonic() - started
+                    values |= {"seconds": round(seconds, 2), **self.meter.take(), **beginning}
                     log.write(self.step, values)
+                    self.observer.on_log(values)
+                    beginning = {}
+                self._check_health()
                 if at_mark:
                     self.look(log)
                 self.seconds = seconds_before + time.monotonic() - started
                 interval = 60 * self.recipe.checkpoints.every_minutes
-                is_due = at_mark or self._is_milestone() or time.monotonic() - saved_at > interval
-                if is_due or interrupt.asked:
+                is_due |= at_mark or self._is_milestone() or time.monotonic() - saved_at > interval
+                # A loss that is no number may come of the weights: nothing is saved until one is.
+                is_sound = not self.guard.is_nonfinite
+                if is_sound and (is_due or interrupt.asked):
                     self.save(log)
-                    saved_at = time.monotonic()
+                    saved_at, is_due = time.monotonic(), False
                 self.writer.check()
                 if interrupt.asked and self.step < self.steps:
                     self.writer.wait()
+                    saved = "everything is saved" if is_sound else "its last steps are not saved"
                     raise Interrupted(
-                        f"stopped after step {self.step} of {self.steps}; everything is saved.",
+                        f"stopped after step {self.step} of {self.steps}; {saved}.",
                         hint="Run the same command again to go on.",
                     )
 
@@ -195,24 +215,32 @@ class Trainer:
         )
         set_learning_rate(self.optimizers, learning_rate)
         result = accumulate_gradients(self.loss_sum, batches, self.device)
+        self.step += 1
         gradient_norm = 0.0
+        skipped: dict[str, Any] = {}
         if result.tokens == 0:
             self._warn_of_empty_step()
+            skipped = {"skipped": "empty", "reason": "no labelled token"}
         else:
             gradient_norm = clip_gradients(self.model, self.recipe.optimizer.clip_norm)
-            self._check_finite(result.loss, gradient_norm)
+            bad = self.guard.judge(result.loss, gradient_norm)
+            if bad is not None:
+                skipped = {"skipped": bad.kind, "reason": bad.text}
+                self.observer.say(f"step {self.step} skipped: {bad.text}")
             for optimizer in self.optimizers:
-                optimizer.step()
+                if bad is None:
+                    optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
-        self.step += 1
-        rate = self.recipe.tokens_per_step / (time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        self.meter.add(self.recipe.tokens_per_step, seconds)
+        rate = self.recipe.tokens_per_step / seconds
         self.observer.on_step(self.step, self.steps, result.loss, rate)
         return {
             "loss": result.loss,
             "gradient_norm": gradient_norm,
             "learning_rate": learning_rate,
             "tokens": self.step * self.recipe.tokens_per_step,
-            "tokens_per_second": round(rate, 1),
+            **skipped,
         }
 
     def save(self, log: MetricsLog) -> None:
@@ -221,12 +249,14 @@ class Trainer:
         What earlier saves failed with is raised here, or by `writer.check()`.
         """
         self.writer.wait()
+        check_finite_state(self.model, self.optimizers, self.step)
         progress = {
             "step": self.step,
             "best_loss": self.best_loss,
             "seconds": self.seconds,
             "data_fingerprint": self.data.fingerprint,
             "loader": self.loader.state_dict(),
+            "health": self.guard.state_dict(),
             "arithmetic": arithmetic(),
         }
         names = [BEST, LATEST] if self._is_best else [LATEST]
@@ -261,6 +291,7 @@ class Trainer:
         values: dict[str, Any] = {}
         if self.validation:
             found = validate(self.model, self.loss_sum, self.validation, self.device)
+            check_validation(found.loss, self.step)
             values = found.values
             line += f"  validation loss {found.loss:.3f} ({found.bits_per_byte:.3f} bits per byte)"
             if found.loss < self.best_loss:
@@ -277,14 +308,11 @@ class Trainer:
     def _devices(self) -> list[torch.device]:
         return [self.device] if self.device.type == "cuda" else []
 
-    def _check_finite(self, loss: float, gradient_norm: float) -> None:
-        if math.isfinite(loss) and math.isfinite(gradient_norm):
-            return
-        raise TrainingError(
-            f"the loss is {loss} and the gradient norm {gradient_norm} at step {self.step + 1}.",
-            hint="Begin again in another folder, or after deleting this one, with an "
-            f"optimizer.learning_rate below {self.recipe.optimizer.learning_rate}.",
-        )
+    def _check_health(self) -> None:
+        """Stop a run that has gone wrong. Weights that are no numbers make every step bad."""
+        if self.guard.is_nonfinite:
+            check_finite_state(self.model, [], self.step)
+        self.guard.check(self.step, is_last=self.step == self.steps)
 
     def _warn_of_empty_step(self) -> None:
         if not self._warned_of_empty_step:
@@ -295,9 +323,11 @@ class Trainer:
             )
 
 
-def _evenly(steps: int, parts: int) -> set[int]:
-    """The ends of `parts` equal parts of a run."""
-    return {math.ceil(steps * part / parts) for part in range(1, parts + 1)}
+def _marks(steps: int, watch: Watch) -> set[int]:
+    """The steps after which a run is looked at: every so many, or the ends of equal parts."""
+    if watch.validate_every is not None:
+        return {*range(watch.validate_every, steps, watch.validate_every), steps}
+    return {math.ceil(steps * part / watch.validations) for part in range(1, watch.validations + 1)}
 
 
 def _one_line(text: str, longest: int = 200) -> str:

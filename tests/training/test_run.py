@@ -24,14 +24,12 @@ from llamita.model import Transformer
 from llamita.training import budget
 from llamita.training import run as run_module
 from llamita.training.compiling import has_compiler
-from llamita.training.metrics import read_metrics
+from llamita.training.metrics import OF_THE_MACHINE, read_metrics
 from llamita.training.recipe import Length, Recipe
 from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.run import train
 from llamita.training.trainer import Observer, Trainer, _one_line
 from tests.training.recipes import small_recipe
-
-TIMED = ("tokens_per_second",)
 
 
 def _weights(run: Path, name: str = "latest") -> dict[str, torch.Tensor]:
@@ -44,7 +42,7 @@ def _same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 def _metrics(run: Path) -> list[dict[str, Any]]:
     lines = read_metrics(run / "metrics.jsonl")
-    return [{k: v for k, v in line.items() if k not in TIMED} for line in lines]
+    return [{k: v for k, v in line.items() if k not in OF_THE_MACHINE} for line in lines]
 
 
 def _stop_after(step: int) -> Observer:
@@ -412,7 +410,7 @@ def test_the_same_command_again_goes_on_after_ctrl_c_and_after_kill(
 def test_a_run_that_saved_nothing_can_begin_anew_with_other_settings(
     data: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(TrainingError, match=r"step (1|2)"):
+    with pytest.raises(TrainingError, match="step 2"):
         train(data, tmp_path / "run", small_recipe("optimizer.learning_rate=1e38"))
     assert train(data, tmp_path / "run", small_recipe()).steps == 6
     train(data, tmp_path / "fresh", small_recipe())
