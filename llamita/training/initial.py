@@ -7,6 +7,7 @@ the run is like any other: its checkpoints hold everything, and the model is not
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,13 +44,14 @@ class InitialModel:
     Attributes:
         config: its shape for the run, the vocabulary that of the data.
         rows: what becomes of its token rows.
-        fingerprint: of the model it comes from.
+        source, path, fingerprint: of the model it comes from.
     """
 
     config: ModelConfig
     rows: TokenRows
     fingerprint: str
     source: ModelSource
+    path: Path
 
     @classmethod
     def open(cls, recipe: Recipe, tokenizer: Tokenizer) -> InitialModel:
@@ -70,8 +72,13 @@ class InitialModel:
                 hint=f"Prepare the data with the model's: prepare TEXT --tokenizer {recipe.init}",
             )
         config = _run_config(recipe, source, tokenizer, rows)
-        fingerprint = source.checked_fingerprint(recipe.init_fingerprint, recipe.init, "init")
-        return cls(config, rows, fingerprint, source)
+        fingerprint = source.checked_fingerprint(recipe.init_fingerprint, "init")
+        return cls(config, rows, fingerprint, source, Path(recipe.init))
+
+    @property
+    def settled(self) -> dict[str, str]:
+        """What stands in the recipe of the run, so that it can be replayed from any folder."""
+        return {"init": str(self.path.absolute()), "init_fingerprint": self.fingerprint}
 
     def build(self) -> Transformer:
         """The model in float32, its memory its own: the file may go while it trains."""
@@ -87,6 +94,25 @@ class InitialModel:
         if self.config.tie_word_embeddings:
             model.lm_head.weight = model.model.embed_tokens.weight
         return model
+
+
+def check_unchanged(recipe: Recipe, requested: Recipe | None) -> None:
+    """Refuse to go on with a run by a command that names a model which has changed since.
+
+    Where it is gone there is nothing to mistake: a run that has begun does not need it.
+
+    Raises:
+        TrainingError: the model is not the one the run was begun with.
+    """
+    if requested is None or requested.init is None or not Path(requested.init).exists():
+        return
+    source = ModelSource.open(requested.init, "init")
+    if source.fingerprint() != recipe.init_fingerprint:
+        raise TrainingError(
+            f"the run was begun with {requested.init}, which has changed since.",
+            hint="Leave --init out to go on with the run as it was begun, or begin a new one from "
+            "this model with another -o.",
+        )
 
 
 def _run_config(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from llamita.config import FIELD_NAMES, ModelConfig
 from llamita.data.training_data import TrainingData
 from llamita.errors import TrainingError
 from llamita.files import read_json, write_json
@@ -20,7 +21,8 @@ class RunManifest(BaseModel):
     """`requested` are the settings asked for, `settled` those with nothing left open.
 
     `earlier_data` are the fingerprints of what was read before the data was changed on the way:
-    such a run is not what its recipe alone would give.
+    such a run is not what its recipe alone would give. `model` is the shape it was begun with,
+    whatever a preset or the model it came from may be today.
     """
 
     kind: Literal["run"] = "run"
@@ -30,6 +32,7 @@ class RunManifest(BaseModel):
     earlier_data: list[str] = []
     tokenizer_fingerprint: str
     parameters: int
+    model: dict[str, Any] = {}
     requested: dict[str, Any]
     settled: dict[str, Any]
 
@@ -52,6 +55,12 @@ class RunManifest(BaseModel):
                 f"{path} is not the manifest of a run: {place or 'it'} is missing or wrong.",
                 hint="Start a new run with another -o.",
             ) from None
+
+    @property
+    def shape(self) -> ModelConfig | None:
+        """The model's; None for runs of before it was written down."""
+        fields = {name: value for name, value in self.model.items() if name in FIELD_NAMES}
+        return ModelConfig(**fields) if fields else None
 
     def check_settings(self, run: Path, recipe: Recipe, requested: Recipe | None) -> None:
         """Refuse an edited `recipe.toml`, and settings that are not those the run was begun with.

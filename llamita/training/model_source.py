@@ -52,7 +52,7 @@ class ModelSource:
             digest.update(values.contiguous().view(torch.uint8).numpy().data)
         return f"sha256:{digest.hexdigest()}"
 
-    def checked_fingerprint(self, recorded: str | None, path: str, setting: str) -> str:
+    def checked_fingerprint(self, recorded: str | None, setting: str) -> str:
         """The fingerprint, which must be the one `recorded`, where one is.
 
         Raises:
@@ -61,10 +61,10 @@ class ModelSource:
         fingerprint = self.fingerprint()
         if recorded is not None and fingerprint != recorded:
             raise TrainingError(
-                f"{setting} is {path}, which is not the model any more that the run was begun "
-                "with: its weights, config or tokenizer have changed.",
-                hint=f"Put that model back, or start a new run from this one: another -o, and "
-                f"{setting} without its fingerprint.",
+                f"{setting} is {self.checkpoint.path}, which is not the model any more that the "
+                "run was begun with: its weights, config or tokenizer have changed.",
+                hint="Put that model back, or begin a new run with this one: another -o, and a "
+                "recipe without the model's fingerprint.",
             )
         return fingerprint
 

@@ -6,6 +6,7 @@ it down, and trains. Later calls read it back, make sure that nothing changed, a
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ from llamita.tokenizer import Tokenizer
 from llamita.training.budget import steps_that_fit
 from llamita.training.checkpoints import has_checkpoints
 from llamita.training.compiling import has_compiler
+from llamita.training.initial import InitialModel, check_unchanged
 from llamita.training.inputs import (
     check_fingerprints,
     open_sources,
@@ -38,6 +40,7 @@ from llamita.training.manifest import RUN_MANIFEST_NAME, RunManifest
 from llamita.training.precision import choose_precision
 from llamita.training.recipe import Recipe, Source
 from llamita.training.recipe_file import load_recipe, save_recipe
+from llamita.training.teacher import load_teacher
 from llamita.training.trainer import SILENT, Observer, Trainer
 
 LOCK_NAME = ".lock"
@@ -100,9 +103,14 @@ def train(
             recipe = load_recipe(run / RECIPE)
             recorded.check_settings(run, recipe, requested)
             recorded.check_data(run, opened, allow_changed_data)
+            check_unchanged(recipe, requested)
             choose_device(recipe.machine.device)
-            config = _model_config(recipe, opened.tokenizer)
-            trainer = _build(run, opened, with_sources(recipe, opened), config, observer)
+            # From the first checkpoint on, the model that was begun with is not needed any more.
+            begins = recipe.init is not None and not has_checkpoints(run / "checkpoints")
+            start = InitialModel.open(recipe, opened.tokenizer) if begins else None
+            config = recorded.shape or _model_config(recipe, opened.tokenizer)
+            recipe = with_sources(recipe, opened)
+            trainer = _build(run, opened, recipe, config, observer, start)
             recorded.with_data(opened).save(run)
             save_recipe(trainer.recipe, run / RECIPE)
             trainer.resume()
@@ -127,9 +135,15 @@ def _begin(
 ) -> Trainer:
     """Decide what is open and write down what the run is; the recipe last, as it makes it one."""
     started = time.perf_counter()
-    config = _model_config(requested, data.tokenizer)
-    recipe = with_sources(_decide_machine(requested, config, observer), data)
-    trainer = _build(run, data, recipe, config, observer)
+    recipe, start = requested, None
+    if requested.init is None:
+        config = _model_config(requested, data.tokenizer)
+    else:
+        start = InitialModel.open(requested, data.tokenizer)
+        config = start.config
+        recipe = recipe.model_copy(update=start.settled)
+    recipe = with_sources(_decide_machine(recipe, config, observer), data)
+    trainer = _build(run, data, recipe, config, observer, start)
     trainer.settle_steps(_settle_length(trainer, started))
     RunManifest(
         llamita_version=llamita.__version__,
@@ -137,6 +151,7 @@ def _begin(
         data_fingerprint=data.fingerprint,
         tokenizer_fingerprint=data.tokenizer.fingerprint,
         parameters=config.count_parameters(),
+        model=dataclasses.asdict(config),
         requested=requested.model_dump(mode="json"),
         settled=trainer.recipe.model_dump(mode="json"),
     ).save(run)
@@ -150,14 +165,29 @@ def _build(
     recipe: Recipe,
     config: ModelConfig,
     observer: Observer,
+    start: InitialModel | None = None,
 ) -> Trainer:
-    model = Transformer(config).initialize(recipe.seed).to(recipe.machine.device)
+    if start is None:
+        model = Transformer(config).initialize(recipe.seed)
+    else:
+        observer.say(f"beginning with {recipe.init}; {start.rows.describe()}")
+        model = start.build()
+    model.to(recipe.machine.device)
+    teacher = None
+    if recipe.teacher is not None:
+        device = torch.device(recipe.machine.device)
+        teacher, settled = load_teacher(recipe, data.tokenizer, device)
+        recipe = recipe.model_copy(update={"teacher": settled})
+        observer.say(
+            f"learning from {settled.model}, {teacher.config.count_parameters():,} parameters in "
+            f"{settled.precision}: weight {settled.weight:g}, temperature {settled.temperature:g}"
+        )
     observer.say(
         f"{config.count_parameters():,} parameters: {config.num_hidden_layers} layers, width "
         f"{config.hidden_size}, vocabulary {config.vocab_size}, context "
         f"{recipe.batch.context_length}; {data.train_tokens:,} training tokens"
     )
-    trainer = Trainer(run, data, recipe, model, data.tokenizer, observer)
+    trainer = Trainer(run, data, recipe, model, data.tokenizer, observer, teacher)
     for line in trainer.loader.notes:
         observer.say(line)
     validated = {one.name for one in trainer.validation}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from llamita.errors import TrainingError
@@ -44,9 +46,15 @@ def load_teacher(
     precision: str = settings.precision
     if precision == "auto":
         precision = _own_precision(source.checkpoint.dtype, device)
-    fingerprint = source.checked_fingerprint(settings.fingerprint, path, "teacher")
+    fingerprint = source.checked_fingerprint(settings.fingerprint, "teacher")
     model = build_model(source.checkpoint, device, parse_dtype(precision))
-    settled = settings.model_copy(update={"precision": precision, "fingerprint": fingerprint})
+    settled = settings.model_copy(
+        update={
+            "model": str(Path(path).absolute()),
+            "precision": precision,
+            "fingerprint": fingerprint,
+        }
+    )
     return model.requires_grad_(False), settled
 
 

@@ -28,6 +28,7 @@ from llamita.training.determinism import (
     arithmetic_changes,
     deterministic_algorithms,
 )
+from llamita.training.distillation import distillation_loss_sum
 from llamita.training.health import HealthGuard, check_finite_state, check_validation
 from llamita.training.interrupt import noted_interrupts
 from llamita.training.meter import Meter
@@ -67,6 +68,7 @@ class Trainer:
         model: Transformer,
         tokenizer: Tokenizer,
         observer: Observer,
+        teacher: Transformer | None = None,
     ) -> None:
         if "auto" in recipe.machine.model_dump().values():
             raise ValueError("the recipe's machine must be decided before the trainer takes it")
@@ -89,7 +91,14 @@ class Trainer:
             )
         )
         self.validation = validation_sets(data, recipe)
-        self.loss_sum: LossSum = loss_sum_function(model, recipe.machine.precision, self.device)
+        precision = recipe.machine.precision
+        self._make_loss = partial(loss_sum_function, model, precision, self.device)
+        self.plain_loss: LossSum = self._make_loss()
+        if teacher is not None and recipe.teacher is not None:
+            self._make_loss = partial(
+                distillation_loss_sum, model, teacher, recipe.teacher, precision, self.device
+            )
+        self.loss_sum: LossSum = self._make_loss()
         self.step = 0
         self.best_loss = math.inf
         self.seconds = 0.0
@@ -120,11 +129,13 @@ class Trainer:
 
     def _compile(self) -> None:
         """Compile before the random state is set: what that draws must not reach the run."""
-        compiled = CompiledLoss(self.loss_sum, self.observer.say)
+        compiled = CompiledLoss(self.model, self._make_loss, self.observer.say)
         beginning = self.loader.state_dict()
         compiled.warm_up(*on_device(self.loader.next_batch(), self.device))
         self.model.zero_grad(set_to_none=True)
         self.loader.load_state_dict(beginning)
+        if self.recipe.teacher is None:
+            self.plain_loss = compiled
         self.loss_sum = compiled
 
     def resume(self) -> None:
@@ -287,10 +298,11 @@ class Trainer:
             self._look(log)
 
     def _look(self, log: MetricsLog) -> None:
+        check_finite_state(self.model, [], self.step)
         line = f"step {self.step}/{self.steps}"
         values: dict[str, Any] = {}
         if self.validation:
-            found = validate(self.model, self.loss_sum, self.validation, self.device)
+            found = validate(self.model, self.plain_loss, self.validation, self.device)
             check_validation(found.loss, self.step)
             values = found.values
             line += f"  validation loss {found.loss:.3f} ({found.bits_per_byte:.3f} bits per byte)"
@@ -299,7 +311,7 @@ class Trainer:
         if len(self.data.folders) > 1:
             names = self.data.names
             values |= {f"epochs/{n}": e for n, e in zip(names, self.loader.epochs, strict=True)}
-        if self.recipe.watch.sample_tokens:
+        if self.recipe.watch.sample_tokens and not self.guard.is_nonfinite:
             values["sample"] = sample(self.model, self.tokenizer, self.recipe)
             line += f"\n  {_one_line(values['sample'])}"
         log.write(self.step, values)
