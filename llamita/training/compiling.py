@@ -1,15 +1,21 @@
-"""Compiling the loss, where there is a compiler; one line where there is none."""
+"""Compiling what a training step computes, where there is a compiler; one line where there is none.
+
+One layer is compiled and one chunk of the loss: the code of a layer serves all layers, so that a
+deep model compiles as fast as a shallow one.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from llamita.training.step import LossSum
+from llamita.model import Transformer
+from llamita.training.step import Compile, LossSum
 
 
 def has_compiler(device: torch.device) -> bool:
@@ -21,15 +27,29 @@ def has_compiler(device: torch.device) -> bool:
 
 
 class CompiledLoss:
-    """A loss compiled at its first call, which goes on without that where compiling fails.
+    """A loss of a model whose layers are compiled, which goes on without that where it fails.
 
     `warm_up` compiles both directions at once: a failure of the backward pass, which is compiled
     after the forward one, could not be mended later.
+
+    Args:
+        model: its layers are compiled, and called so by whoever else calls them.
+        make_loss: the loss, from what to compile its parts with.
+        report: takes the line that says why nothing is compiled.
     """
 
-    def __init__(self, loss_sum: LossSum, report: Callable[[str], None]) -> None:
-        self._plain = loss_sum
-        self._function: LossSum = torch.compile(loss_sum, dynamic=False)
+    def __init__(
+        self,
+        model: Transformer,
+        make_loss: Callable[[Compile], LossSum],
+        report: Callable[[str], None],
+    ) -> None:
+        compiled = partial(torch.compile, dynamic=False)
+        self._layers = list(model.model.layers)
+        for layer in self._layers:
+            layer.compile(dynamic=False)
+        self._plain = make_loss(lambda function: function)
+        self._function = make_loss(compiled)
         self._report = report
 
     def warm_up(
@@ -55,4 +75,6 @@ class CompiledLoss:
     def _give_up(self, error: Exception) -> None:
         reason = next(iter(str(error).strip().splitlines()), repr(error))
         self._report(f"going on without compilation: {reason[:200]}")
+        for layer in self._layers:
+            layer._compiled_call_impl = None  # there is no public way back
         self._function = self._plain

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# The number formats of a recipe's `machine.precision`.
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+from llamita.training.precision import DTYPES
+
 _BATCH = 1 << 22  # values that are orthogonalized at once
 
 
@@ -43,7 +43,7 @@ class Muon(torch.optim.Muon):
             momentum=momentum,
             adjust_lr_fn="match_rms_adamw",
         )
-        self._dtype = _DTYPES[precision]
+        self._dtype = DTYPES[precision]
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

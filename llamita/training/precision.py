@@ -8,6 +8,9 @@ import torch
 
 from llamita.model.precision import is_slow, product_seconds
 
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""The number formats of a recipe's `machine.precision`."""
+
 _WORTHWHILE_SPEEDUP = 1.3  # below this gain bfloat16's rounding buys too little
 _WIDTH = 768  # of the matrices that are timed: about that of a model that takes long to train
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from llamita.data.loader import Batch
 from llamita.model import Transformer
-from llamita.training.precision import autocast
+from llamita.training.cross_entropy import IGNORED, chunk_loss, head_loss_sum
+from llamita.training.precision import DTYPES, autocast
 
-IGNORED = -100
+Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""`torch.compile`, or what leaves a function as it is."""
 
 
 class LossSum(Protocol):
@@ -33,18 +34,25 @@ class StepResult:
     tokens: int
 
 
-def loss_sum_function(model: Transformer, precision: str, device: torch.device) -> LossSum:
+def loss_sum_function(
+    model: Transformer, precision: str, device: torch.device, compiled: Compile = lambda of: of
+) -> LossSum:
     """A function of input ids and labels (both [B, T]) that sums their cross-entropy, in nats.
 
-    With document ids, tokens see only their own document.
+    With document ids, tokens see only their own document. compiled: makes the loss of a chunk of
+    logits quick.
     """
+    of_logits = compiled(chunk_loss)
+
+    def of_chunk(logits: Tensor, labels: Tensor, _: slice) -> tuple[Tensor, Tensor]:
+        loss, gradient = of_logits(logits, labels)
+        return loss, gradient
 
     def loss_sum(input_ids: Tensor, labels: Tensor, document_ids: Tensor | None = None) -> Tensor:
         with autocast(precision, device):
-            logits = model(input_ids, document_ids=document_ids)
-        return F.cross_entropy(
-            logits.float().flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
+            hidden = model.hidden_states(input_ids, document_ids=document_ids)
+        head = model.lm_head.weight
+        return head_loss_sum(hidden, head, labels, DTYPES[precision], of_chunk)
 
     return loss_sum
 

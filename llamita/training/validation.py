@@ -16,8 +16,9 @@ from llamita.data.training_data import TrainingData
 from llamita.inference.lm import LM
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
+from llamita.training.cross_entropy import IGNORED
 from llamita.training.recipe import Recipe
-from llamita.training.step import IGNORED, LossSum, mean_loss
+from llamita.training.step import LossSum, mean_loss
 
 
 @dataclass(frozen=True)

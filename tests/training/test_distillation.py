@@ -10,10 +10,11 @@ import torch.nn.functional as F
 
 from llamita.config import preset
 from llamita.model import Transformer
-from llamita.training.compiling import has_compiler
-from llamita.training.distillation import distillation_loss_sum, distillation_sum
+from llamita.training.compiling import CompiledLoss, has_compiler
+from llamita.training.cross_entropy import IGNORED, head_loss_sum
+from llamita.training.distillation import distillation_chunk_loss, distillation_loss_sum
 from llamita.training.recipe import Teacher
-from llamita.training.step import IGNORED, loss_sum_function
+from llamita.training.step import Compile, LossSum, loss_sum_function
 
 CPU = torch.device("cpu")
 
@@ -44,6 +45,25 @@ def _tensors(vocabulary: int = 13, others: int = 13) -> tuple[torch.Tensor, ...]
     return hidden, head, guide, guide_head, labels
 
 
+def _chunked(
+    hidden: torch.Tensor,
+    head: torch.Tensor,
+    guide: torch.Tensor,
+    guide_head: torch.Tensor,
+    labels: torch.Tensor,
+    weight: float,
+    temperature: float,
+    rows: int = 4,
+) -> torch.Tensor:
+    def of_chunk(
+        logits: torch.Tensor, labels: torch.Tensor, rows: slice
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        guiding = guide[rows] @ guide_head.t()
+        return distillation_chunk_loss(logits, guiding, labels, weight, temperature)
+
+    return head_loss_sum(hidden, head, labels, torch.float32, of_chunk, rows)
+
+
 @pytest.mark.parametrize("rows", [1, 4, 11, 64])
 @pytest.mark.parametrize(("weight", "temperature"), [(0.5, 1.0), (0.7, 3.0), (1.0, 2.0)])
 @pytest.mark.parametrize("others", [13, 10, 16])
@@ -55,7 +75,7 @@ def test_chunks_give_the_plain_formulas_value_and_gradients(
     for chunked in (True, False):
         h, w = hidden.clone().requires_grad_(), head.clone().requires_grad_()
         if chunked:
-            loss = distillation_sum(h, w, guide, guide_head, labels, weight, temperature, rows=rows)
+            loss = _chunked(h, w, guide, guide_head, labels, weight, temperature, rows)
         else:
             loss = _plain(h @ w.t(), guide @ guide_head.t(), labels, weight, temperature)
         (loss * 0.25).backward()  # type: ignore[no-untyped-call]
@@ -68,14 +88,14 @@ def test_gradients_are_those_of_finite_differences() -> None:
     hidden, head, guide, guide_head, labels = _tensors()
     h, w = hidden[:3].clone().requires_grad_(), head.clone().requires_grad_()
     arguments = (guide[:3], guide_head, labels[:3], 0.6, 2.0)
-    distillation_sum(h, w, *arguments).backward()  # type: ignore[no-untyped-call]
+    _chunked(h, w, *arguments).backward()  # type: ignore[no-untyped-call]
     assert h.grad is not None
     step = 1e-2
     for place in ((1, 2), (2, 5)):
         moved = [hidden[:3].clone(), hidden[:3].clone()]
         moved[0][place] += step
         moved[1][place] -= step
-        up, down = (distillation_sum(m, head, *arguments).item() for m in moved)
+        up, down = (_chunked(m, head, *arguments).item() for m in moved)
         assert (up - down) / (2 * step) == pytest.approx(float(h.grad[place]), rel=1e-2, abs=1e-3)
 
 
@@ -146,9 +166,12 @@ def test_compiled_it_gives_the_same_loss_and_gradients() -> None:
     student, teacher = _models()
     ids, labels = _batch()
     settings = Teacher(model="-", weight=0.5, temperature=2.0)
-    plain = distillation_loss_sum(student, teacher, settings, "float32", CPU)
+
+    def make(compiled: Compile) -> LossSum:
+        return distillation_loss_sum(student, teacher, settings, "float32", CPU, compiled)
+
     gradients = []
-    for loss in (plain, torch.compile(plain, dynamic=False)):
+    for loss in (make(lambda of: of), CompiledLoss(student, make, pytest.fail)):
         student.zero_grad(set_to_none=True)
         loss(ids, labels).backward()  # type: ignore[no-untyped-call]
         gradients.append([p.grad.clone() for p in student.parameters() if p.grad is not None])

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from llamita.config import preset
 from llamita.data.loader import Batch
 from llamita.model import Transformer
+from llamita.training.cross_entropy import IGNORED
 from llamita.training.step import (
-    IGNORED,
     accumulate_gradients,
     loss_sum_function,
     mean_loss,
