@@ -107,7 +107,7 @@ class Scale:
             may_be_log and not from_zero and bool(positive) and high > _DECADES * min(positive)
         )
         if self.is_log:
-            low = min(positive)
+            low = max(min(positive), high / _TALLEST**3)
         elif low == high:
             room = abs(low) / 10 or 1.0
             low, high = (low, low + room) if from_zero else (low - room, high + room)
@@ -117,7 +117,8 @@ class Scale:
         """Where a value lies; one out of the range, as 0 on a logarithmic one, at its end."""
         value = min(max(value, self.low), self.high)
         if self.is_log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
+            low, high = math.log(self.low), math.log(self.high)
+            return (math.log(value) - low) / (high - low)
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
