@@ -11,6 +11,7 @@ import typer
 
 from llamita.cli.options import JsonOption
 from llamita.config import PRESETS
+from llamita.errors import ConfigError
 
 
 def command(
@@ -32,7 +33,33 @@ def command(
         ),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help=f"The model's shape: {', '.join(PRESETS)}.")
+        str | None,
+        typer.Option(metavar="NAME", help=f"The model's shape by name: {', '.join(PRESETS)}."),
+    ] = None,
+    params: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="The model's shape by its number of parameters, token table included: 500k, 10m, "
+            "1.3b.",
+        ),
+    ] = None,
+    init: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Go on from this model, in any format, instead of fresh weights. It gives the "
+            "shape; its token rows follow the tokenizer of DATA. To keep its tokenizer: prepare "
+            "--tokenizer MODEL.",
+        ),
+    ] = None,
+    teacher: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Learn from this model's predictions as well (distillation); its tokenizer must "
+            "be that of DATA. Settings: teacher.weight (0.5), teacher.temperature (1).",
+        ),
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Train for about this long.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Train on this many tokens.")] = None,
@@ -50,23 +77,31 @@ def command(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Pretrain a model on prepared data. The same command again resumes a stopped run."""
+    """Pretrain a model on prepared data, from scratch or from a model.
+
+    The same command again resumes a stopped run.
+    """
     from llamita.training.inputs import given_sources
     from llamita.training.recipe_file import build_recipe
 
     sources = given_sources(data or [], weights)
 
+    _check_one_shape(preset, params, init)
+    shape = {"preset": preset, "params": params}
     length = {"minutes": minutes, "tokens": tokens, "steps": steps}
     flags: dict[str, Any] = {
-        "model": {} if preset is None else {"preset": preset},
-        "length": {name: value for name, value in length.items() if value is not None},
+        name: {key: value for key, value in table.items() if value is not None}
+        for name, table in (("model", shape), ("length", length))
     }
-    has_settings = bool(config or assignments or seed is not None or any(flags.values()))
+    single = {"seed": seed, "init": init, "teacher.model": teacher}
+    given = [
+        f"{key}={json.dumps(str(value.absolute()) if isinstance(value, Path) else value)}"
+        for key, value in single.items()
+        if value is not None
+    ]
     recipe = None
-    if has_settings:
-        if seed is not None:
-            assignments = [f"seed={seed}", *(assignments or [])]
-        recipe = build_recipe(config, assignments or [], flags)
+    if config or assignments or given or any(flags.values()):
+        recipe = build_recipe(config, [*given, *(assignments or [])], flags)
     from llamita.cli.training_progress import training_observer
     from llamita.data.prepare import VALIDATION_NAME
     from llamita.formats.detect import LATEST
@@ -101,3 +136,13 @@ def command(
     print(f'  llamita generate {run} "Once"')
     for text in [text for text in texts if text.exists()][:1]:
         print(f"  llamita eval {run} --text {shlex.quote(str(text))}")
+
+
+def _check_one_shape(preset: str | None, params: str | None, init: Path | None) -> None:
+    flags = {"--preset": preset, "--params": params, "--init": init}
+    given = [f"{flag} {value}" for flag, value in flags.items() if value is not None]
+    if len(given) > 1:
+        raise ConfigError(
+            f"{' and '.join(given)} are both given, and each says what shape the model has.",
+            hint="Give one of them: --init goes on from a model, the others start from scratch.",
+        )

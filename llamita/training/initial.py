@@ -72,7 +72,9 @@ class InitialModel:
                 hint=f"Prepare the data with the model's: prepare TEXT --tokenizer {recipe.init}",
             )
         config = _run_config(recipe, source, tokenizer, rows)
-        fingerprint = source.checked_fingerprint(recipe.init_fingerprint, "init")
+        fingerprint = source.checked_fingerprint(
+            recipe.init_fingerprint, "init", "init_fingerprint"
+        )
         return cls(config, rows, fingerprint, source, Path(recipe.init))
 
     @property

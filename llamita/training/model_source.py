@@ -52,8 +52,8 @@ class ModelSource:
             digest.update(values.contiguous().view(torch.uint8).numpy().data)
         return f"sha256:{digest.hexdigest()}"
 
-    def checked_fingerprint(self, recorded: str | None, setting: str) -> str:
-        """The fingerprint, which must be the one `recorded`, where one is.
+    def checked_fingerprint(self, recorded: str | None, setting: str, key: str) -> str:
+        """The fingerprint, which must be the one `recorded` (in the setting `key`), where one is.
 
         Raises:
             TrainingError: the model is another than the recipe was written for.
@@ -63,8 +63,8 @@ class ModelSource:
             raise TrainingError(
                 f"{setting} is {self.checkpoint.path}, which is not the model any more that the "
                 "run was begun with: its weights, config or tokenizer have changed.",
-                hint="Put that model back, or begin a new run with this one: another -o, and a "
-                "recipe without the model's fingerprint.",
+                hint=f"Put that model back, or begin a new run with this one: another -o, and "
+                f"--set {key}=null",
             )
         return fingerprint
 

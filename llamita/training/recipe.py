@@ -14,7 +14,8 @@ from llamita.errors import ConfigError
 DEFAULT_PRESET = "small"
 DEFAULT_STEPS = 5000
 
-_WHOLE_SHAPES = ("preset", "params")
+WHOLE_SHAPES = ("preset", "params")
+"""Settings of `model` that give all of it."""
 _SIZE_FIELDS = (
     "hidden_size",
     "intermediate_size",
@@ -210,9 +211,9 @@ class Recipe(_Table):
     @model_validator(mode="after")
     def _known_model_settings(self) -> Recipe:
         for name in self.model:
-            if name not in FIELD_NAMES | set(_WHOLE_SHAPES):
+            if name not in FIELD_NAMES | set(WHOLE_SHAPES):
                 raise ValueError(f"model has no setting {name!r}{nearest(name, FIELD_NAMES)}")
-        given = [name for name in _WHOLE_SHAPES if name in self.model]
+        given = [name for name in WHOLE_SHAPES if name in self.model]
         given += ["init"] if self.init else []
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} are both given; only one can give the shape")
@@ -232,7 +233,7 @@ class Recipe(_Table):
     @property
     def shape_fields(self) -> dict[str, Any]:
         """The settings of `model` that are fields of a `ModelConfig`."""
-        return {name: value for name, value in self.model.items() if name not in _WHOLE_SHAPES}
+        return {name: value for name, value in self.model.items() if name not in WHOLE_SHAPES}
 
     def model_shape(self, vocab_size: int, **token_ids: Any) -> ModelConfig:
         """The model this recipe trains for a vocabulary; a preset's fields may be overridden.

@@ -17,7 +17,7 @@ import tomli_w
 
 from llamita.errors import ConfigError
 from llamita.files import atomic_write_text
-from llamita.training.recipe import Recipe, nearest
+from llamita.training.recipe import WHOLE_SHAPES, Recipe, nearest
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -53,7 +53,10 @@ def build_recipe(
         if table == "length" and settings:
             values["length"] = dict(settings)
         elif settings:
-            values[table] = {**values.get(table, {}), **settings}
+            kept = dict(values.get(table, {}))
+            if table == "model":  # one whole shape replaces another
+                kept = {name: kept[name] for name in kept if name not in WHOLE_SHAPES}
+            values[table] = {**kept, **settings}
     for assignment in assignments:
         _assign(values, assignment)
     return parse_recipe(values, source)

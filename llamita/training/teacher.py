@@ -46,7 +46,7 @@ def load_teacher(
     precision: str = settings.precision
     if precision == "auto":
         precision = _own_precision(source.checkpoint.dtype, device)
-    fingerprint = source.checked_fingerprint(settings.fingerprint, "teacher")
+    fingerprint = source.checked_fingerprint(settings.fingerprint, "teacher", "teacher.fingerprint")
     model = build_model(source.checkpoint, device, parse_dtype(precision))
     settled = settings.model_copy(
         update={

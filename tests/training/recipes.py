@@ -18,6 +18,7 @@ def small_recipe(*assignments: str, steps: int = 6) -> Recipe:
         "watch.sample_tokens=4",
         "machine.precision=float32",
         "machine.compile=off",
-        "model.preset=tiny",
     ]
+    if not any(text.startswith(("init=", "model.params=")) for text in assignments):
+        settings.append("model.preset=tiny")
     return build_recipe(None, [*settings, *assignments], {})
