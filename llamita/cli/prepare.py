@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,7 +19,9 @@ def command(
     text: Annotated[
         list[Path],
         typer.Argument(
-            metavar="TEXT", help="Text: .txt, .md, .jsonl, each also as .gz or .zst, and folders."
+            metavar="TEXT",
+            help="Text, or chats (.jsonl with messages): .txt, .md, .jsonl, each also as .gz or "
+            ".zst, and folders.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DATA", help="The folder to make.")],
@@ -42,6 +44,10 @@ def command(
     seed: Annotated[
         int, typer.Option(help="Of the sample of a large text that the tokenizer is trained on.")
     ] = 0,
+    loss: Annotated[
+        Literal["all", "assistant"],
+        typer.Option(help="What is learned of chats: every token, or what the assistant says."),
+    ] = "all",
     force: Annotated[bool, typer.Option("--force", help="Replace other data at DATA.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -56,6 +62,7 @@ def command(
             encoding=encoding,
             max_document_chars=max_document_chars,
             seed=seed,
+            loss=loss,
             force=force,
             reporter=bars,
         )
@@ -98,6 +105,12 @@ def _summary(manifest: Manifest, out: Path) -> str:
         lines.append(
             "  held-out documents: "
             + ", ".join(name.rpartition("/")[2] for name in manifest.held_out)
+        )
+    if manifest.chats:
+        learned = manifest.train.learned_tokens
+        lines.append(
+            f"  chats      {manifest.chats:,}"
+            + (f", {learned:,} training tokens to be learned" if learned is not None else "")
         )
     lines.extend(f"  {note}" for note in _notes(manifest))
     lines.append(f"next: llamita train {out.as_posix()} -o RUN")

@@ -99,6 +99,7 @@ class Manifest(BaseModel):
     stages: list[StageCounts]
     train: SplitCounts
     val: SplitCounts
+    chats: int = 0
     held_out: list[str] = []
     tokenizer: TokenizerInfo
     dtype: DType

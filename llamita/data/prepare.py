@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any, TextIO
 
 import llamita
+from llamita.data.encoding import DEFAULT_FORMAT, DocumentEncoder, Loss
 from llamita.data.existing import refuse_other_content, same_data_at
 from llamita.data.held_out import is_held_out, require_both_sides
 from llamita.data.manifest import Manifest, Settings, Source, TokenizerInfo
@@ -22,15 +23,14 @@ from llamita.errors import DataError
 from llamita.files import replace_directory, sha256_file
 from llamita.text.clean import CLEANING
 from llamita.text.documents import MAX_DOCUMENT_CHARS, Document, ReadCounts, read_files
-from llamita.text.pipeline import Pipeline, StageCounts, utf8_length
+from llamita.text.pipeline import Pipeline, StageCounts
 from llamita.text.sources import FoundFiles, describe_skipped, find_text_files
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.load import tokenizer_of
 from llamita.tokenizer.train import parse_spec, train_tokenizer
 
 VALIDATION_NAME = "validation.jsonl"
-# Tokenizers take more than a hundred bytes of memory for each byte of text at work.
-BATCH_BYTES = 1_000_000
+VALIDATION_CHATS_NAME = "validation_chats.jsonl"
 HELD_OUT_NAMES = 20
 
 
@@ -54,6 +54,7 @@ def prepare(
     encoding: str = "utf-8",
     max_document_chars: int = MAX_DOCUMENT_CHARS,
     seed: int = 0,
+    loss: Loss = "all",
     force: bool = False,
     shard_tokens: int = SHARD_TOKENS,
     reporter: Reporter | None = None,
@@ -70,6 +71,7 @@ def prepare(
         val_fraction: the share of documents to hold out for validation, 0 for none.
         field, encoding, max_document_chars: see `read_documents`.
         seed: of the sample that the tokenizer is trained on, when the text is too large for it.
+        loss: what is learned of chats: "all" tokens, or what the "assistant" says.
         force: replace another DATA directory at `out`.
         shard_tokens: the most tokens in one shard file.
         reporter: hears about the progress.
@@ -90,6 +92,7 @@ def prepare(
         encoding=encoding,
         max_document_chars=max_document_chars,
         seed=seed,
+        loss=loss,
     )
     reporter = reporter or Reporter()
     corpus = _Corpus(paths, settings, reporter)
@@ -211,25 +214,27 @@ def _write_data(
     directory: Path, corpus: _Corpus, tokenizer: Tokenizer, shard_tokens: int
 ) -> Manifest:
     this_pass = _Pass(corpus)
-    vocab_size, separator_id = tokenizer.vocab_size, tokenizer.separator_id
+    encoder = DocumentEncoder(tokenizer, corpus.settings.loss)
+    masked = corpus.settings.loss != "all"
+    separated = (tokenizer.vocab_size, tokenizer.separator_id)
     with (
-        ShardWriter(directory, "train", vocab_size, separator_id, shard_tokens) as train,
-        ShardWriter(directory, "val", vocab_size, separator_id, shard_tokens) as val,
-        (directory / VALIDATION_NAME).open("w", encoding="utf-8") as validation,
+        ShardWriter(directory, "train", *separated, shard_tokens, masked) as train,
+        ShardWriter(directory, "val", *separated, shard_tokens, masked) as val,
+        _HeldOut(directory) as held_out,
     ):
-        held_out: list[str] = []
-        for document, token_ids in _tokenized(this_pass.documents(), tokenizer):
+        for document, encoded in encoder.encode(this_pass.documents()):
             held = is_held_out(document.text, corpus.settings.val_fraction)
             writer = val if held else train
-            writer.write_document(token_ids, utf8_length(document.text))
+            writer.write_document(
+                encoded.token_ids, encoded.text_bytes, encoded.learned, encoded.learned_bytes
+            )
             this_pass.report("tokenizing")
             if held:
-                validation.write(json.dumps(asdict(document), ensure_ascii=False) + "\n")
-                held_out = [*held_out, document.source][: HELD_OUT_NAMES + 1]
+                held_out.add(document)
     corpus.require_unchanged()
-    if not held_out:
-        (directory / VALIDATION_NAME).unlink()
-    tokenizer.save(directory)
+    if encoder.tokenizer is not tokenizer:
+        corpus.reporter.say(f"chats are written as {DEFAULT_FORMAT}: the tokenizer had no template")
+    encoder.tokenizer.save(directory)
     manifest = Manifest(
         llamita_version=llamita.__version__,
         settings=corpus.settings,
@@ -241,36 +246,48 @@ def _write_data(
         stages=this_pass.stages,
         train=train.counts,
         val=val.counts,
-        held_out=held_out if len(held_out) <= HELD_OUT_NAMES else [],
+        chats=encoder.chats,
+        held_out=held_out.names,
         tokenizer=TokenizerInfo(
-            kind=tokenizer.kind, vocab_size=vocab_size, fingerprint=tokenizer.fingerprint
+            kind=tokenizer.kind,
+            vocab_size=tokenizer.vocab_size,
+            fingerprint=tokenizer.fingerprint,
         ),
         dtype=train.dtype,
-        separator_id=separator_id,
+        separator_id=tokenizer.separator_id,
         shards=[*train.shards, *val.shards],
     )
     manifest.save(directory)
     return manifest
 
 
-def _tokenized(
-    documents: Iterator[Document], tokenizer: Tokenizer
-) -> Iterator[tuple[Document, list[int]]]:
-    for batch in _batches(documents):
-        token_ids = tokenizer.encode_batch([document.text for document in batch])
-        yield from zip(batch, token_ids, strict=True)
+class _HeldOut(ExitStack):
+    """Writes held-out texts and chats, each kind to its file, and keeps a few of their names."""
 
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+        self._files: dict[str, TextIO] = {}
+        self._sources: list[str] = []
 
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Lists of documents with at most `BATCH_BYTES` of text, or one longer document alone."""
-    batch: list[Document] = []
-    size = 0
-    for document in documents:
-        length = utf8_length(document.text)
-        if batch and size + length > BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(document)
-        size += length
-    if batch:
-        yield batch
+    @property
+    def names(self) -> list[str]:
+        """Where they came from, if they are few."""
+        return self._sources if len(self._sources) <= HELD_OUT_NAMES else []
+
+    def add(self, document: Document) -> None:
+        """Write one document as a line that `prepare` reads again."""
+        if document.chat is None:
+            name = VALIDATION_NAME
+            line: dict[str, Any] = {"text": document.text}
+        else:
+            name = VALIDATION_CHATS_NAME
+            line = {"messages": document.chat.messages}
+            if document.chat.tools is not None:
+                line["tools"] = document.chat.tools
+        if name not in self._files:
+            file = (self._directory / name).open("w", encoding="utf-8")
+            self._files[name] = self.enter_context(file)
+        line = {**line, "source": document.source}
+        self._files[name].write(json.dumps(line, ensure_ascii=False) + "\n")
+        self._sources = [*self._sources, document.source][: HELD_OUT_NAMES + 1]

@@ -2,7 +2,8 @@
 
 A split begins with one separator and has one after each document, so that every document, the
 first included, is conditioned on the separator before it. Shards are cut by size alone; documents
-run on from one into the next.
+run on from one into the next. Where some tokens are only to be read, each shard has a mask of one
+byte a token beside it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ class ShardWriter:
         vocab_size: ids are below it; it decides between uint16 and uint32.
         separator_id: the token put before the first and after every document.
         shard_tokens: the most tokens in one file.
+        masked: write masks too.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class ShardWriter:
         vocab_size: int,
         separator_id: int,
         shard_tokens: int = SHARD_TOKENS,
+        masked: bool = False,
     ) -> None:
         self.directory = directory
         self.split = split
@@ -47,10 +49,11 @@ class ShardWriter:
         self.separator_id = separator_id
         self.shard_tokens = shard_tokens
         self.dtype = dtype_for(vocab_size)
-        self.counts = SplitCounts()
+        self.masked = masked
+        self.counts = SplitCounts(learned_tokens=0, learned_bytes=0) if masked else SplitCounts()
         self.shards: list[Shard] = []
-        self._file: BinaryIO | None = None
-        self._hash = hashlib.sha256()
+        self._file: _HashedFile | None = None
+        self._mask: _HashedFile | None = None
         self._tokens_in_shard = 0
 
     def __enter__(self) -> ShardWriter:
@@ -65,9 +68,17 @@ class ShardWriter:
         self._finish_shard()
 
     def write_document(
-        self, token_ids: Sequence[int] | npt.NDArray[np.integer], text_bytes: int
+        self,
+        token_ids: Sequence[int] | npt.NDArray[np.integer],
+        text_bytes: int,
+        learned: Sequence[bool] | None = None,
+        learned_bytes: int | None = None,
     ) -> None:
         """Append one document and its separator; `text_bytes` of UTF-8 became `token_ids`.
+
+        Args:
+            learned: for each id and the separator whether it is to be learned; None: all are.
+            learned_bytes: those of `text_bytes` that are to be learned; None: all are.
 
         Raises:
             DataError: an id is outside the vocabulary (it would wrap around in the file).
@@ -79,39 +90,65 @@ class ShardWriter:
         if ids.min() < 0 or ids.max() >= self.vocab_size:
             wrong = ids[(ids < 0) | (ids >= self.vocab_size)][0]
             raise DataError(f"token id {wrong} is outside the vocabulary of {self.vocab_size}.")
-        self._append(ids.astype(np.dtype(self.dtype).newbyteorder("<")))
+        mask = np.ones(len(ids), dtype=np.uint8)
+        if learned is not None:
+            mask[len(first) :] = learned
+        mask[: len(first)] = 0  # nothing stands before it that could predict it
+        self._append(ids.astype(np.dtype(self.dtype).newbyteorder("<")), mask)
         self.counts.documents += 1
         self.counts.bytes += text_bytes
+        if self.counts.learned_tokens is not None and self.counts.learned_bytes is not None:
+            self.counts.learned_tokens += int(mask.sum())
+            self.counts.learned_bytes += text_bytes if learned_bytes is None else learned_bytes
 
-    def _append(self, ids: npt.NDArray[np.unsignedinteger]) -> None:
+    def _append(self, ids: npt.NDArray[np.unsignedinteger], mask: npt.NDArray[np.uint8]) -> None:
         self.counts.tokens += len(ids)
         while len(ids):
             if self._file is None:
-                self._file = (self.directory / self._name()).open("wb")
-            part = ids[: self.shard_tokens - self._tokens_in_shard]
-            data = part.tobytes()
-            self._file.write(data)
-            self._hash.update(data)
-            self._tokens_in_shard += len(part)
-            ids = ids[len(part) :]
+                number = f"{len(self.shards):05d}.bin"
+                self._file = _HashedFile(self.directory / f"{self.split}-{number}")
+                if self.masked:
+                    self._mask = _HashedFile(self.directory / f"{self.split}-mask-{number}")
+            room = self.shard_tokens - self._tokens_in_shard
+            self._file.write(ids[:room].tobytes())
+            if self._mask is not None:
+                self._mask.write(mask[:room].tobytes())
+            self._tokens_in_shard += len(ids[:room])
+            ids, mask = ids[room:], mask[room:]
             if self._tokens_in_shard == self.shard_tokens:
                 self._finish_shard()
-
-    def _name(self) -> str:
-        return f"{self.split}-{len(self.shards):05d}.bin"
 
     def _finish_shard(self) -> None:
         if self._file is None:
             return
-        self._file.close()
-        self._file = None
+        mask = self._mask
         self.shards.append(
             Shard(
-                file=self._name(),
+                file=self._file.path.name,
                 split=self.split,
                 tokens=self._tokens_in_shard,
-                sha256=self._hash.hexdigest(),
+                sha256=self._file.close(),
+                mask=None if mask is None else mask.path.name,
+                mask_sha256=None if mask is None else mask.close(),
             )
         )
-        self._hash = hashlib.sha256()
+        self._file = self._mask = None
         self._tokens_in_shard = 0
+
+
+class _HashedFile:
+    """A file that is written once, with its hash."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("wb")
+        self._hash = hashlib.sha256()
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._hash.update(data)
+
+    def close(self) -> str:
+        """Close it; the SHA-256 of what was written."""
+        self._file.close()
+        return self._hash.hexdigest()

@@ -17,6 +17,10 @@ def normalize(documents: Iterator[Document]) -> Iterator[Document]:
     """Unicode NFC (canonical composition: no letter, quote or ligature is replaced), and "\\n" as
     the only newline."""
     for document in documents:
+        if document.chat is not None:
+            chat = document.chat.mapped(normalize_text)
+            yield Document(chat.text, document.source, chat)
+            continue
         text = normalize_text(document.text)
         yield document if text is document.text else Document(text, document.source)
 
@@ -29,8 +33,8 @@ def normalize_text(text: str) -> str:
 
 
 def drop_empty(documents: Iterator[Document]) -> Iterator[Document]:
-    """Leave out documents that hold nothing but whitespace."""
-    return (document for document in documents if document.text.strip())
+    """Leave out texts that hold nothing but whitespace. An empty chat is a mistake to be named."""
+    return (document for document in documents if document.chat or document.text.strip())
 
 
 CLEANING: tuple[tuple[str, Stage], ...] = (("normalize", normalize), ("drop empty", drop_empty))

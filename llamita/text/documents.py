@@ -1,8 +1,8 @@
 """Documents out of text files, as a stream.
 
-A plain text or Markdown file is one document; a JSONL file holds one in each line, in one field.
-Documents longer than a limit are cut at blank lines, so that memory stays bounded. Every document
-is valid Unicode text.
+A plain text or Markdown file is one document; a JSONL file holds one in each line: a text in one
+field, or a chat in `messages`. Texts longer than a limit are cut at blank lines, so that memory
+stays bounded. Every document is valid Unicode text.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llamita.errors import DataError
+from llamita.text.chats import MESSAGES, Chat, read_chat
 from llamita.text.decoding import check_encoding, read_text
 from llamita.text.sources import TextFile, find_text_files
 from llamita.text.splitting import cut_text
@@ -25,10 +26,14 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Document:
-    """A text, and where it came from: `book.txt`, `book.txt#2` (second piece), `chats.jsonl:7`."""
+    """A text, and where it came from: `book.txt`, `book.txt#2` (second piece), `chats.jsonl:7`.
+
+    Of a chat, `text` is what is said in it.
+    """
 
     text: str
     source: str
+    chat: Chat | None = None
 
 
 @dataclass
@@ -55,7 +60,7 @@ def read_documents(
         paths: `.txt`, `.md` and `.jsonl` files, also as `.gz` or `.zst`, and folders of them.
         field: the JSONL field that holds the text.
         encoding: of all files.
-        max_document_chars: a longer document is cut into several.
+        max_document_chars: a longer text is cut into several; chats never are.
 
     Raises:
         DataError: a path is missing, a file is damaged or no text, or there is no document at all.
@@ -90,10 +95,16 @@ def _documents(
 
     for file in files:
         chunks = read_text(file, encoding, on_read)
-        texts: Iterable[tuple[str, Iterable[str]]]
+        texts: Iterable[tuple[str, Iterable[str] | Chat]]
         texts = _json_texts(file, chunks, field) if file.kind == "jsonl" else [("", chunks)]
         documents_before = counts.documents
         for place, text in texts:
+            if isinstance(text, Chat):
+                counts.documents += 1
+                counts.replaced_surrogates += _replace_surrogates(text.text)[1]
+                chat = text.mapped(lambda said: _replace_surrogates(said)[0])
+                yield Document(chat.text, f"{file}{place}", chat)
+                continue
             for number, piece in enumerate(cut_text(text, limit), start=1):
                 counts.documents += 1
                 counts.cut_documents += number == 2
@@ -119,13 +130,13 @@ def _replace_surrogates(text: str) -> tuple[str, int]:
 
 def _json_texts(
     file: TextFile, chunks: Iterable[str], field: str
-) -> Iterator[tuple[str, list[str]]]:
-    """The line number (as `:7`) and the text of each line that is not blank."""
+) -> Iterator[tuple[str, list[str] | Chat]]:
+    """The line number (as `:7`) and the text or chat of each line that is not blank."""
     for number, line in enumerate(_lines(file, chunks), start=1):
         if line.isspace() or not line:
             continue
         text = _text_field(line, field, f"{file}:{number}")
-        yield f":{number}", [text] if text else []
+        yield f":{number}", text if isinstance(text, Chat) else [text] if text else []
 
 
 def _lines(file: TextFile, chunks: Iterable[str]) -> Iterator[str]:
@@ -150,7 +161,7 @@ def _lines(file: TextFile, chunks: Iterable[str]) -> Iterator[str]:
     yield "".join(parts)
 
 
-def _text_field(line: str, field: str, place: str) -> str:
+def _text_field(line: str, field: str, place: str) -> str | Chat:
     expected = f'Each line must be a JSON object such as {{"{field}": "some text"}}.'
     try:
         value = json.loads(line)
@@ -162,6 +173,10 @@ def _text_field(line: str, field: str, place: str) -> str:
         raise DataError(f"{place} cannot be read as JSON: {error}.", hint=expected) from None
     if not isinstance(value, dict):
         raise DataError(f"{place} is {_json_type(value)}, not a JSON object.", hint=expected)
+    if field not in value or field == MESSAGES:
+        chat = read_chat(value)
+        if chat is not None:
+            return chat
     if field not in value:
         keys = ", ".join(repr(key) for key in list(value)[:10]) or "none"
         raise DataError(

@@ -55,6 +55,7 @@ def test_options_reach_the_work(corpus: Path, tmp_path: Path) -> None:
         "encoding": "ascii",
         "max_document_chars": 99,
         "seed": 3,
+        "loss": "all",
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from llamita.data import encoding
 from llamita.data import prepare as prepare_module
 from llamita.data.dataset import TokenDataset
 from llamita.data.held_out import is_held_out
@@ -131,7 +132,7 @@ def test_batches_and_shard_size_do_not_change_the_tokens(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare([corpus], tmp_path / "one", tokenizer="bpe:280")
-    monkeypatch.setattr(prepare_module, "BATCH_BYTES", 50)
+    monkeypatch.setattr(encoding, "BATCH_BYTES", 50)
     manifest = prepare([corpus], tmp_path / "many", tokenizer="bpe:280", shard_tokens=100)
     assert len(manifest.shards) > 3
     assert documents_in(tmp_path / "many", "train") == documents_in(tmp_path / "one", "train")
@@ -301,8 +302,8 @@ def test_memory_stays_far_below_the_size_of_the_text(
     prepare([corpus], tmp_path / "first", tokenizer="char")
     quick = load_tokenizer(tmp_path / "first")
     monkeypatch.setattr(quick, "encode_batch", lambda texts: [[1] * len(text) for text in texts])
-    monkeypatch.setattr(prepare_module, "load_tokenizer", lambda _: quick)
-    monkeypatch.setattr(prepare_module, "BATCH_BYTES", 100_000)
+    monkeypatch.setattr(prepare_module, "tokenizer_of", lambda _: quick)
+    monkeypatch.setattr(encoding, "BATCH_BYTES", 100_000)
     long = tmp_path / "long.txt"
     with long.open("w") as file:
         for number in range(250):
