@@ -14,7 +14,8 @@ import torch
 
 from llamita.files import temporary_prefix
 from llamita.training.metrics import MetricsLog
-from llamita.training.trainer import SILENT, Trainer
+from llamita.training.observer import SILENT
+from llamita.training.trainer import Trainer
 
 _WARMUP_STEPS = 2
 _MEASURED_SECONDS = 4.0

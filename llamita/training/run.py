@@ -37,11 +37,12 @@ from llamita.training.inputs import (
     with_sources,
 )
 from llamita.training.manifest import RUN_MANIFEST_NAME, RunManifest
+from llamita.training.observer import SILENT, Observer
 from llamita.training.precision import choose_precision
 from llamita.training.recipe import Recipe, Source
 from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.teacher import load_teacher
-from llamita.training.trainer import SILENT, Observer, Trainer
+from llamita.training.trainer import Trainer
 
 LOCK_NAME = ".lock"
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,28 +31,13 @@ from llamita.training.health import HealthGuard, check_finite_state, check_valid
 from llamita.training.interrupt import noted_interrupts
 from llamita.training.meter import Meter
 from llamita.training.metrics import MetricsLog
+from llamita.training.observer import Observer
 from llamita.training.optimizers import build_optimizers, clip_gradients, set_learning_rate
 from llamita.training.recipe import Length, Recipe, Watch
 from llamita.training.saving import BackgroundWriter, write_save
 from llamita.training.schedules import learning_rate_factor
 from llamita.training.step import LossSum, accumulate_gradients, loss_sum_function, on_device
 from llamita.training.validation import sample, validate, validation_sets
-
-
-@dataclass(frozen=True)
-class Observer:
-    """Where a run reports to: lines of text, and the state after each step.
-
-    `on_step` is called with the step, all steps, the loss and the tokens per second; `on_log` with
-    what is written to the log of a step.
-    """
-
-    say: Callable[[str], None]
-    on_step: Callable[[int, int, float, float], None]
-    on_log: Callable[[dict[str, Any]], None] = lambda values: None
-
-
-SILENT = Observer(say=lambda text: None, on_step=lambda step, steps, loss, rate: None)
 
 
 class Trainer:

@@ -19,10 +19,11 @@ from llamita.errors import ConfigError, Interrupted, TrainingError
 from llamita.training import trainer as trainer_module
 from llamita.training.health import HealthGuard, all_finite
 from llamita.training.metrics import OF_THE_MACHINE, read_metrics
+from llamita.training.observer import SILENT, Observer
 from llamita.training.recipe import Health
 from llamita.training.run import train
 from llamita.training.step import LossSum, StepResult, accumulate_gradients
-from llamita.training.trainer import SILENT, Observer, Trainer
+from llamita.training.trainer import Trainer
 from tests.training.recipes import small_recipe
 
 USUAL = 0.5

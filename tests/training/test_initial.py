@@ -21,10 +21,10 @@ from llamita.model import Transformer
 from llamita.tokenizer import Tokenizer, load_tokenizer
 from llamita.training.initial import InitialModel
 from llamita.training.metrics import read_metrics
+from llamita.training.observer import Observer
 from llamita.training.recipe import Recipe
 from llamita.training.recipe_file import load_recipe
 from llamita.training.run import train
-from llamita.training.trainer import Observer
 from tests.training.recipes import small_recipe
 from tests.training.test_token_rows import _with_added
 

@@ -15,8 +15,8 @@ from llamita.errors import Interrupted
 from llamita.evaluation.machine import matrix_peak
 from llamita.training.meter import Meter, training_flops
 from llamita.training.metrics import read_metrics
+from llamita.training.observer import SILENT, Observer
 from llamita.training.run import train
-from llamita.training.trainer import SILENT, Observer
 from tests.training.recipes import small_recipe
 
 SHAPE: dict[str, Any] = {

@@ -25,10 +25,11 @@ from llamita.training import budget
 from llamita.training import run as run_module
 from llamita.training.compiling import has_compiler
 from llamita.training.metrics import OF_THE_MACHINE, read_metrics
+from llamita.training.observer import Observer
 from llamita.training.recipe import Length, Recipe
 from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.run import train
-from llamita.training.trainer import Observer, Trainer, _one_line
+from llamita.training.trainer import Trainer, _one_line
 from tests.training.recipes import small_recipe
 
 

@@ -1,0 +1,23 @@
+"""Whom a run tells how it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Where a run reports to: lines of text, and the state after each step.
+
+    `on_step` is called with the step, all steps, the loss and the tokens per second; `on_log` with
+    what is written to the log of a step.
+    """
+
+    say: Callable[[str], None]
+    on_step: Callable[[int, int, float, float], None]
+    on_log: Callable[[dict[str, Any]], None] = lambda values: None
+
+
+SILENT = Observer(say=lambda text: None, on_step=lambda step, steps, loss, rate: None)
