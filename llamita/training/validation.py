@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from llamita.data.loader import Batch, sequential_batches
 from llamita.data.rows import make_rows
 from llamita.data.training_data import TrainingData
+from llamita.errors import TokenizerError
 from llamita.inference.lm import LM
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
@@ -101,7 +103,7 @@ def validate(
 def sample(model: Transformer, tokenizer: Tokenizer, recipe: Recipe) -> str:
     """A continuation of the recipe's prompt, drawn with a fixed seed. Leaves the RNG as it was."""
     generation = LM(model, tokenizer).generate(
-        recipe.watch.sample_prompt,
+        recipe.watch.sample_prompt or _beginning(tokenizer),
         max_tokens=recipe.watch.sample_tokens,
         temperature=0.8,
         top_p=0.95,
@@ -109,3 +111,13 @@ def sample(model: Transformer, tokenizer: Tokenizer, recipe: Recipe) -> str:
         stop_token_ids=[],
     )
     return recipe.watch.sample_prompt + generation.text
+
+
+def _beginning(tokenizer: Tokenizer) -> str | list[int]:
+    """The prompt where none is asked for: none, or, where no token begins a document, an end of a
+    line, as nanoGPT has it."""
+    if tokenizer.bos_token_id is not None or tokenizer.eos_token_id is not None:
+        return ""
+    with contextlib.suppress(TokenizerError):
+        return tokenizer.encode("\n") or [0]
+    return [0]
