@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamita.data.dataset import TokenDataset
+from llamita.data.dataset import TokenDataset, check_shards
 from llamita.data.manifest import MANIFEST_NAME, Manifest, Split
 from llamita.data.token_bins import find_token_bins, read_token_bins
 from llamita.errors import DataError
+from llamita.files import sha256_file
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.load import load_tokenizer
 
@@ -42,6 +43,35 @@ class DataFolder:
                 hint="Put the right tokenizer files back, or prepare the data again.",
             )
         return cls(path, path, manifest, tokenizer)
+
+    @property
+    def bytes_to_check(self) -> int:
+        """How much `check_content` reads: nothing of token bins, which were read to be opened."""
+        if self.manifest.kind == "token bins":
+            return 0
+        return sum(path.stat().st_size for path, _ in self._files() if path.is_file())
+
+    def check_content(self) -> None:
+        """Raise DataError where a shard or a mask is not what the manifest has the hash of.
+
+        Training goes on at a place in these files: what changed in them unseen would make another
+        run of it.
+        """
+        check_shards(self.directory, self.manifest)
+        for path, expected in self._files() if self.bytes_to_check else ():
+            if sha256_file(path) != expected:
+                raise DataError(
+                    f"{path.as_posix()} was changed after it was prepared: its content has "
+                    "another hash than the manifest says.",
+                    hint="Copy it again, or prepare the data again.",
+                )
+
+    def _files(self) -> list[tuple[Path, str]]:
+        """The files of tokens and masks with their hashes."""
+        shards = self.manifest.shards
+        named = [(shard.file, shard.sha256) for shard in shards]
+        named += [(s.mask, s.mask_sha256) for s in shards if s.mask and s.mask_sha256]
+        return [(self.directory / name, sha256) for name, sha256 in named]
 
     def dataset(self, split: Split) -> TokenDataset:
         """The tokens of one split; DataError where it is empty or its files are damaged."""

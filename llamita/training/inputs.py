@@ -13,6 +13,8 @@ from llamita.training.manifest import RunManifest
 from llamita.training.recipe import Recipe, Source
 from llamita.training.recipe_file import load_recipe
 
+_WORTH_A_LINE = 1 << 30
+
 
 def given_sources(paths: Sequence[Path], weights: str | None) -> tuple[Source, ...]:
     """DATA of a command line, and its weights as "0.7,0.3".
@@ -64,10 +66,17 @@ def recorded_sources(
     )
 
 
-def open_sources(sources: Sequence[Source]) -> TrainingData:
-    """The data of sources; DataError where one is missing or damaged, or they do not fit."""
+def open_sources(sources: Sequence[Source], report: Callable[[str], None]) -> TrainingData:
+    """The data of sources, checked against its hashes; DataError where one is missing or damaged,
+    or they do not fit."""
     weights = [source.weight for source in sources if source.weight is not None]
-    return TrainingData.open([Path(source.path) for source in sources], weights or None)
+    data = TrainingData.open([Path(source.path) for source in sources], weights or None)
+    size = sum(folder.bytes_to_check for folder in data.folders)
+    if size >= _WORTH_A_LINE:
+        report(f"checking {size / 1e9:,.1f} GB of tokens")
+    for folder in data.folders:
+        folder.check_content()
+    return data
 
 
 def check_fingerprints(
@@ -90,6 +99,17 @@ def check_fingerprints(
                 hint="Put that data back, or begin with this one anyway: --allow-changed-data",
             )
         report(f"{source.path} holds other data than the recipe was made with: taking it as it is")
+
+
+def pack_chats(recipe: Recipe, data: TrainingData, report: Callable[[str], None]) -> Recipe:
+    """The recipe with whole documents in its rows where there are chats and nothing else is asked
+    for: a chat cut anywhere has an answer without its question."""
+    chats = sum(folder.manifest.chats for folder in data.folders)
+    if not chats or "packing" in recipe.batch.model_fields_set:
+        return recipe
+    report(f"{chats:,} chats: rows hold whole documents (batch.packing=documents)")
+    batch = recipe.batch.model_copy(update={"packing": "documents"})
+    return recipe.model_copy(update={"batch": batch})
 
 
 def with_sources(recipe: Recipe, data: TrainingData) -> Recipe:

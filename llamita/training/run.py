@@ -33,6 +33,7 @@ from llamita.training.initial import InitialModel, check_unchanged
 from llamita.training.inputs import (
     check_fingerprints,
     open_sources,
+    pack_chats,
     recorded_sources,
     with_sources,
 )
@@ -98,7 +99,7 @@ def train(
     goes_on = exists and (requested is None or has_checkpoints(run / "checkpoints"))
     recorded = RunManifest.load(run) if goes_on else None
     sources = recorded_sources(data, requested, run if exists else None)
-    opened = open_sources(sources)
+    opened = open_sources(sources, observer.say)
     with _locked(run), _memory_errors():
         if recorded is not None:
             recipe = load_recipe(run / RECIPE)
@@ -136,7 +137,7 @@ def _begin(
 ) -> Trainer:
     """Decide what is open and write down what the run is; the recipe last, as it makes it one."""
     started = time.perf_counter()
-    recipe, start = requested, None
+    recipe, start = pack_chats(requested, data, observer.say), None
     if requested.init is None:
         config = _model_config(requested, data.tokenizer)
     else:
