@@ -13,12 +13,14 @@ import torch
 from safetensors.torch import load_file
 
 import llamita
+from llamita.cli.main import run
 from llamita.config import ModelConfig
 from llamita.data.prepare import prepare
 from llamita.errors import ConfigError, Interrupted, LlamitaError, TrainingError
 from llamita.formats.huggingface import save_model_directory
 from llamita.model import Transformer
-from llamita.tokenizer import Tokenizer, load_tokenizer
+from llamita.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from llamita.tokenizer.load import tokenizer_of
 from llamita.training.initial import InitialModel
 from llamita.training.metrics import read_metrics
 from llamita.training.observer import Observer
@@ -26,7 +28,7 @@ from llamita.training.recipe import Recipe
 from llamita.training.recipe_file import load_recipe
 from llamita.training.run import train
 from tests.training.recipes import small_recipe
-from tests.training.test_token_rows import _with_added
+from tests.training.tokenizers import with_added
 
 
 def _recipe(model: Path, *assignments: str, steps: int = 4) -> Recipe:
@@ -215,7 +217,7 @@ def test_an_extended_vocabulary_grows_both_tables(data: Path, tmp_path: Path, ti
     old = load_tokenizer(data)
     model = _save(tmp_path / "model", old, tie_word_embeddings=tied)
     added = [(f"<|extra_{number}|>", True) for number in range(6)]
-    new = _with_added(old, tmp_path / "tokenizer", *added, ("every small tree", False))
+    new = with_added(old, tmp_path / "tokenizer", *added, ("every small tree", False))
     start = InitialModel.open(_recipe(model), new)
     built, before = start.build(), llamita.load(model).model
     assert start.config.vocab_size == new.vocab_size == old.vocab_size + 7
@@ -288,3 +290,20 @@ def test_training_does_not_touch_the_model_it_began_with(
     before = (model / "model.safetensors").read_bytes()
     train(data, tmp_path / "run", _recipe(model))
     assert (model / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "place"), [("gguf", "model.gguf"), ("hermes", "model.pt"), ("meta", "meta")]
+)
+def test_a_model_of_any_format_is_what_loading_it_gives(
+    data: Path, tmp_path: Path, name: str, place: str
+) -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (data.parent / "texts").glob("*.txt")]
+    source = _save(tmp_path / "source", train_tokenizer(texts, "spm:300"), num_key_value_heads=2)
+    model = tmp_path / "models" / place
+    model.parent.mkdir()
+    assert run(["convert", str(source), str(model), "--to", name, "--no-verify"]) == 0
+    start = InitialModel.open(_recipe(model), tokenizer_of(model))
+    ids = torch.arange(30)[None]
+    assert torch.equal(start.build().eval()(ids), llamita.load(model).logits(ids))
+    assert torch.equal(start.build().eval()(ids), llamita.load(source).logits(ids))

@@ -15,6 +15,7 @@ import llamita
 from llamita.data.prepare import prepare
 from llamita.errors import Interrupted, LlamitaError, TrainingError
 from llamita.tokenizer import load_tokenizer
+from llamita.training.compiling import has_compiler
 from llamita.training.metrics import read_metrics
 from llamita.training.observer import Observer
 from llamita.training.recipe import Recipe
@@ -22,7 +23,7 @@ from llamita.training.recipe_file import load_recipe
 from llamita.training.run import train
 from llamita.training.teacher import load_teacher
 from tests.training.recipes import small_recipe
-from tests.training.test_token_rows import _with_added
+from tests.training.tokenizers import with_added
 
 CPU = torch.device("cpu")
 
@@ -148,7 +149,7 @@ def test_a_teacher_of_other_tokens_is_refused(data: Path, big: Path, tmp_path: P
     with pytest.raises(TrainingError, match=r"300 tokens\) is not the data's \(300\)") as error:
         train(tmp_path / "data", tmp_path / "run", _recipe(big))
     assert "prepare TEXT --tokenizer" in (error.value.hint or "")
-    longer = _with_added(load_tokenizer(data), tmp_path / "longer", ("<|turn|>", True))
+    longer = with_added(load_tokenizer(data), tmp_path / "longer", ("<|turn|>", True))
     with pytest.raises(TrainingError, match="301"):
         load_teacher(_recipe(big), longer, CPU)
     assert not (tmp_path / "run").exists()
@@ -182,3 +183,17 @@ def test_a_run_can_begin_with_a_model_and_learn_from_another(
     recipe = load_recipe(tmp_path / "run" / "recipe.toml")
     assert recipe.init == str(tmp_path / "base")
     assert recipe.teacher is not None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_compiler(CPU), reason="needs a C++ compiler")
+def test_a_compiled_run_resumes_to_the_bit_too(data: Path, big: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    observer = Observer(say=said.append, on_step=lambda *args: None)
+    recipe = _recipe(big, "machine.compile=on", "model.residual_dropout=0.1")
+    train(data, tmp_path / "whole", recipe, observer=observer)
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "parts", recipe, observer=_stop_after(3))
+    train(data, tmp_path / "parts", recipe)
+    assert _same(tmp_path / "whole", tmp_path / "parts")
+    assert not [line for line in said if "without compilation" in line]

@@ -10,6 +10,7 @@ import torch
 
 from llamita.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from llamita.training.token_rows import TokenRows, plan_rows, relate
+from tests.training.tokenizers import with_added
 
 TEXTS = [
     "the llama walks home slowly when rain falls near our river, past gardens and old stone walls",
@@ -20,22 +21,6 @@ OTHERS = ["rivers and llamas fall near the trees, where quiet farmers keep their
 
 def _trained(spec: str, texts: list[str] | None = None) -> Tokenizer:
     return train_tokenizer(texts or TEXTS, spec, seed=0)
-
-
-def _with_added(tokenizer: Tokenizer, folder: Path, *tokens: tuple[str, bool]) -> Tokenizer:
-    """A copy with tokens behind its own: their text, and whether they are control tokens."""
-    tokenizer.save(folder)
-    path = folder / "tokenizer.json"
-    definition = json.loads(path.read_text(encoding="utf-8"))
-    for number, (content, special) in enumerate(tokens):
-        definition["added_tokens"].append(
-            {
-                "id": tokenizer.vocab_size + number, "content": content, "special": special,
-                "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-            }
-        )  # fmt: skip
-    path.write_text(json.dumps(definition, ensure_ascii=False), encoding="utf-8")
-    return load_tokenizer(folder)
 
 
 def _table(rows: int, width: int = 3) -> torch.Tensor:
@@ -64,7 +49,7 @@ def test_the_same_ids_under_another_definition_are_the_same(tmp_path: Path) -> N
 
 def test_added_tokens_begin_as_the_mean_of_their_pieces_or_of_all(tmp_path: Path) -> None:
     old = _trained("bpe:280")
-    new = _with_added(old, tmp_path, ("walks home", False), ("<|turn|>", True))
+    new = with_added(old, tmp_path, ("walks home", False), ("<|turn|>", True))
     plan = plan_rows(old, new)
     assert plan.relation == "extended"
     assert (plan.carried, plan.from_pieces, plan.from_mean) == (old.vocab_size, 1, 1)
@@ -79,7 +64,7 @@ def test_added_tokens_begin_as_the_mean_of_their_pieces_or_of_all(tmp_path: Path
 
 def test_added_tokens_go_into_the_padding_where_there_is_some(tmp_path: Path) -> None:
     old = _trained("bpe:280")
-    new = _with_added(old, tmp_path, ("<|a|>", True), ("<|b|>", True))
+    new = with_added(old, tmp_path, ("<|a|>", True), ("<|b|>", True))
     plan, table = plan_rows(old, new), _table(old.vocab_size + 5)
     grown = plan.apply(table)
     assert grown.shape == table.shape
@@ -144,7 +129,7 @@ def test_the_end_of_text_stays_the_end_under_another_name() -> None:
 
 def test_what_is_said_counts_each_kind(tmp_path: Path) -> None:
     old = _trained("bpe:280")
-    new = _with_added(old, tmp_path, ("walks home", False), ("<|turn|>", True))
+    new = with_added(old, tmp_path, ("walks home", False), ("<|turn|>", True))
     words = plan_rows(old, new).describe()
     assert "extends the model's" in words
     assert "of 282 tokens 280 keep their row, 1 begin as the mean of their pieces, 1 as" in words
