@@ -25,6 +25,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+BY_SOURCE = "validation_loss/"
+
 _LARGEST_TEXT = 1 << 20
 _LARGEST_WHOLE = 1 << 63
 _OF_A_STEP = ("loss", "gradient_norm")
@@ -96,6 +98,12 @@ class RunRecord:
         whole = [part for part in map(_whole, parts) if part]
         return math.prod(whole) if len(whole) == len(parts) else None
 
+    @property
+    def sources(self) -> list[str]:
+        """The names of the DATA that have a validation loss of their own."""
+        keys = {key: None for line in self.lines for key in line if key.startswith(BY_SOURCE)}
+        return [key.removeprefix(BY_SOURCE) for key in keys]
+
     def figures(self) -> dict[str, Any]:
         """The run in numbers; None for what is not known.
 
@@ -122,6 +130,7 @@ class RunRecord:
             "best_bits_per_byte": min(bits, default=None),
             "tokens_per_second": _median(self.values("tokens_per_second")),
             "mfu": _median(self.values("mfu")),
+            "peak_flops": self._last("peak_flops"),
             "peak_memory_mb": max(self.values("peak_memory_mb"), default=None),
             "cuda_peak_memory_mb": max(self.values("cuda_peak_memory_mb"), default=None),
             "seconds": self._last("seconds"),

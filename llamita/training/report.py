@@ -117,7 +117,11 @@ def _cells(figures: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("Tokens seen", shown("tokens", short), ""),
         ("Training time", shown("seconds", _duration), f"resumed {resumed} ×" if resumed else ""),
         ("Tokens a second", shown("tokens_per_second", short), "median"),
-        ("MFU", shown("mfu", lambda v: f"{100 * v:.0f} %"), "of the measured peak"),
+        (
+            "MFU",
+            shown("mfu", lambda v: f"{100 * v:.0f} %"),
+            shown("peak_flops", lambda v: f"of {short(v / 1e9)} GFLOP/s, as measured"),
+        ),
         (
             "Peak memory",
             shown("peak_memory_mb", _gigabytes),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from llamita.training.charts import Chart, Series, smooth
-from llamita.training.record import RunRecord
+from llamita.training.record import BY_SOURCE, RunRecord
 
 _WITH_SKIPS = ("loss", "gradient")
 
@@ -27,6 +27,20 @@ def charts_of(records: Sequence[RunRecord]) -> list[Chart]:
         ("mfu", "MFU", "% of the measured peak", curves.of("mfu", "MFU", factor=100)),
         ("memory", "Peak memory", "MB", memory),
     ]
+    if alone and alone.sources:
+        table.insert(
+            2,
+            (
+                "sources",
+                "Validation loss of each DATA",
+                "nats a token",
+                [
+                    series
+                    for number, name in enumerate(alone.sources)
+                    for series in curves.of(f"{BY_SOURCE}{name}", name, "dots", number)
+                ],
+            ),
+        )
     last = max((point[0] for *_, series in table for s in series for point in s.points), default=0)
     return [
         Chart(

@@ -182,6 +182,16 @@ def test_runs_with_other_batches_are_compared_by_tokens(tmp_path: Path) -> None:
     assert "at token 6.55M" in other
 
 
+def test_data_with_losses_of_their_own_have_a_chart(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", taken=2)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "validation_loss/plays": 3.5, "validation_loss/<news>": 4.5}\n')
+    chart = re.search(r'<figure id="sources">.*?</figure>', _page(run), re.DOTALL)
+    assert chart
+    assert "plays: last 3.5" in chart[0]
+    assert "&lt;news&gt;: last 4.5" in chart[0]
+
+
 def test_a_report_is_written_over_a_report_and_over_nothing_else(tmp_path: Path) -> None:
     records = [read_record(make_run(tmp_path / "run"))]
     page = tmp_path / "new" / "page.html"
