@@ -74,6 +74,8 @@ class Trainer:
             )
         )
         self.validation = validation_sets(data, recipe)
+        if not self.validation and any(folder.manifest.val.tokens for folder in data.folders):
+            observer.say("no held-out token is labelled: nothing is validated")
         precision = recipe.machine.precision
         self._make_loss = partial(loss_sum_function, model, precision, self.device)
         self.plain_loss: LossSum = self._make_loss()
@@ -157,7 +159,9 @@ class Trainer:
         self.model.train()
         marks = _marks(self.steps, self.recipe.watch)
         self.meter.start(self.recipe.machine.precision, self.recipe.machine.device)
-        beginning: dict[str, Any] = {"peak_flops": self.meter.peak_flops}
+        beginning: dict[str, Any] = {}
+        if self.meter.peak_flops is not None:
+            beginning["peak_flops"] = self.meter.peak_flops
         if self.step:
             beginning["resumed_after"] = self.step
         is_due = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from safetensors.torch import load_file
 from llamita.data.loader import Batch
 from llamita.errors import ConfigError, Interrupted, TrainingError
 from llamita.training import trainer as trainer_module
+from llamita.training import validation as validation_module
 from llamita.training.health import HealthGuard, all_finite
 from llamita.training.metrics import OF_THE_MACHINE, read_metrics
 from llamita.training.observer import SILENT, Observer
@@ -310,6 +312,35 @@ def _no_number(*args: Any) -> Any:
     from llamita.training.validation import Validation
 
     return Validation(math.nan, math.nan, {})
+
+
+def test_held_out_text_without_a_label_is_not_taken_for_a_loss_of_zero(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = validation_module.sequential_batches
+
+    def unlabelled(*arguments: Any) -> list[Batch]:
+        return [
+            replace(batch, labels=torch.full_like(batch.labels, -100)) for batch in real(*arguments)
+        ]
+
+    monkeypatch.setattr(validation_module, "sequential_batches", unlabelled)
+    said: list[str] = []
+    observer = Observer(say=said.append, on_step=SILENT.on_step)
+    train(data, tmp_path / "run", small_recipe(), observer=observer)
+    assert "no held-out token is labelled: nothing is validated" in said
+    assert not [line for line in _log(tmp_path / "run") if "validation_loss" in line]
+    assert not (tmp_path / "run" / "best").exists()
+
+
+@pytest.mark.parametrize("shape", [(), ("model.tie_word_embeddings=false",)])
+@pytest.mark.parametrize("preset", ["tiny", "demo"])
+def test_a_fresh_run_starts_near_the_logarithm_of_its_vocabulary(
+    data: Path, tmp_path: Path, preset: str, shape: tuple[str, ...]
+) -> None:
+    train(data, tmp_path / "run", small_recipe(f"model.preset={preset}", *shape, steps=1))
+    first = _log(tmp_path / "run")[0]
+    assert abs(first["loss"] - math.log(300)) < 0.3
 
 
 def test_validation_every_so_many_steps_and_at_the_end(data: Path, tmp_path: Path) -> None:
