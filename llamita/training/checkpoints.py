@@ -114,7 +114,7 @@ def load_newest_checkpoint(
     Each torn one that was skipped is reported.
 
     Raises:
-        TrainingError: there are checkpoints, but none is whole.
+        TrainingError: there are checkpoints, but none is whole, or the newest does not fit.
     """
     folders = _folders(directory)
     for folder in folders:
@@ -124,13 +124,20 @@ def load_newest_checkpoint(
             continue
         state = _state(model, optimizers)
         _silence_pytorch()
-        load(state, checkpoint_id=folder, no_dist=True)
-        set_state_dict(
-            model,
-            optimizers,
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimizer"],
-        )
+        try:
+            load(state, checkpoint_id=folder, no_dist=True)
+            set_state_dict(
+                model,
+                optimizers,
+                model_state_dict=state["model"],
+                optim_state_dict=state["optimizer"],
+            )
+        except (RuntimeError, KeyError, ValueError, CheckpointException) as error:
+            raise TrainingError(
+                f"{folder} is whole, but not of this model and these optimizers.",
+                hint="It may be of another version of llamita: go on with that one, or start a "
+                "new run from the model in latest/.",
+            ) from error
         for device, random_state in state["rng"].items():
             _rng(device).set_rng_state(random_state)
         progress: dict[str, Any] = read_json(folder / _COMPLETE)["progress"]
@@ -197,7 +204,7 @@ def _damage(folder: Path) -> str | None:
     try:
         content = read_json(folder / _COMPLETE)
         files = content["files"]
-        content["progress"]["step"]
+        content["progress"]["step"], files[".metadata"]
         for name, expected in files.items():
             path = folder / name
             if not path.is_file():

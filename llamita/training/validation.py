@@ -85,7 +85,10 @@ def validate(
     if has_dropout:
         model.eval()
     try:
-        losses = [mean_loss(loss_sum, one.batches, device) for one in sets]
+        # With dropout this is a graph of its own in any case. One that is never run backward is
+        # not kept for the next process, which took ten seconds of each resume; one without is.
+        with torch.set_grad_enabled(not has_dropout):
+            losses = [mean_loss(loss_sum, one.batches, device) for one in sets]
     finally:
         model.train()
     whole = sum(one.share for one in sets)

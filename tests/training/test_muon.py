@@ -12,7 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from llamita.training import muon
-from llamita.training.checkpoints import load_newest_checkpoint, save_checkpoint
+from llamita.training.checkpoints import (
+    load_newest_checkpoint,
+    take_snapshot,
+    write_checkpoint,
+)
 from llamita.training.muon import Muon, orthogonalize
 
 # Tall, wide, square, one of these twice, and one whose gradients are all zero.
@@ -122,7 +126,7 @@ def test_a_checkpoint_of_pytorchs_muon_is_gone_on_from(tmp_path: Path, precision
     theirs, ours = _Matrices(), _Matrices(seed=1)
     peer, optimizer = theirs.torch_muon(), ours.muon(precision)
     _step(theirs, peer, seed=0)
-    save_checkpoint(tmp_path, 1, theirs, [peer], {"step": 1}, keep=1)
+    write_checkpoint(tmp_path, take_snapshot(1, theirs, [peer], {"step": 1}))
     load_newest_checkpoint(tmp_path, ours, [optimizer], print)
     before = [parameter.detach().clone() for parameter in theirs.parameters()]
     _step(theirs, peer, seed=1)
