@@ -160,6 +160,7 @@ class _Pass:
             encoding=settings.encoding,
             max_document_chars=settings.max_document_chars,
             counts=self.read,
+            chats=True,
         )
         cleaned, self.stages = Pipeline(CLEANING).run(raw)
         return cleaned

@@ -76,17 +76,24 @@ def read_files(
     encoding: str = "utf-8",
     max_document_chars: int = MAX_DOCUMENT_CHARS,
     counts: ReadCounts | None = None,
+    chats: bool = False,
 ) -> Iterator[Document]:
-    """`read_documents` for files already found, counting into `counts`."""
+    """`read_documents` for files already found, counting into `counts`; with `chats`, lines with
+    `messages` are documents too."""
     check_encoding(encoding)
     if max_document_chars < 1:
         raise DataError(f"max_document_chars is {max_document_chars}; it must be at least 1.")
     counts = counts or ReadCounts()
-    return _documents(files, field, encoding, max_document_chars, counts)
+    return _documents(files, field, encoding, max_document_chars, counts, chats)
 
 
 def _documents(
-    files: Sequence[TextFile], field: str, encoding: str, limit: int, counts: ReadCounts
+    files: Sequence[TextFile],
+    field: str,
+    encoding: str,
+    limit: int,
+    counts: ReadCounts,
+    chats: bool,
 ) -> Iterator[Document]:
     bytes_before = 0
 
@@ -96,7 +103,7 @@ def _documents(
     for file in files:
         chunks = read_text(file, encoding, on_read)
         texts: Iterable[tuple[str, Iterable[str] | Chat]]
-        texts = _json_texts(file, chunks, field) if file.kind == "jsonl" else [("", chunks)]
+        texts = _json_texts(file, chunks, field, chats) if file.kind == "jsonl" else [("", chunks)]
         documents_before = counts.documents
         for place, text in texts:
             if isinstance(text, Chat):
@@ -129,13 +136,13 @@ def _replace_surrogates(text: str) -> tuple[str, int]:
 
 
 def _json_texts(
-    file: TextFile, chunks: Iterable[str], field: str
+    file: TextFile, chunks: Iterable[str], field: str, chats: bool
 ) -> Iterator[tuple[str, list[str] | Chat]]:
     """The line number (as `:7`) and the text or chat of each line that is not blank."""
     for number, line in enumerate(_lines(file, chunks), start=1):
         if line.isspace() or not line:
             continue
-        text = _text_field(line, field, f"{file}:{number}")
+        text = _text_field(line, field, f"{file}:{number}", chats)
         yield f":{number}", text if isinstance(text, Chat) else [text] if text else []
 
 
@@ -161,7 +168,7 @@ def _lines(file: TextFile, chunks: Iterable[str]) -> Iterator[str]:
     yield "".join(parts)
 
 
-def _text_field(line: str, field: str, place: str) -> str | Chat:
+def _text_field(line: str, field: str, place: str, chats: bool) -> str | Chat:
     expected = f'Each line must be a JSON object such as {{"{field}": "some text"}}.'
     try:
         value = json.loads(line)
@@ -175,8 +182,13 @@ def _text_field(line: str, field: str, place: str) -> str | Chat:
         raise DataError(f"{place} is {_json_type(value)}, not a JSON object.", hint=expected)
     if field not in value or field == MESSAGES:
         chat = read_chat(value)
-        if chat is not None:
+        if chat is not None and chats:
             return chat
+        if chat is not None:
+            raise DataError(
+                f"{place} is a chat (it has messages), where text is wanted.",
+                hint="Chats are read by: llamita prepare CHATS.jsonl -o DATA",
+            )
     if field not in value:
         keys = ", ".join(repr(key) for key in list(value)[:10]) or "none"
         raise DataError(

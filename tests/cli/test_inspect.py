@@ -125,3 +125,27 @@ def test_what_is_nothing_exits_2_and_prints_nothing(
         out, err = capsys.readouterr()
         assert out == ""
         assert name in err
+
+
+def test_token_bins_are_shown_with_their_mask(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    itos = {"0": "<|endoftext|>", "1": "a", "2": "b"}
+    table = {"type": "char", "itos": itos, "special_tokens": ["<|endoftext|>"]}
+    (tmp_path / "char.json").write_text(json.dumps(table))
+    (tmp_path / "train_char.bin").write_bytes(bytes([1, 0, 2, 0, 0, 0]))
+    (tmp_path / "train_mask_char.bin").write_bytes(bytes([0, 1, 1]))
+    assert run(["inspect", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "token bins" in shown
+    assert "1 documents, 2 bytes, 3 tokens, 2 of them to be learned (mask)" in shown
+    assert "train_char.bin, train_mask_char.bin" in shown
+    assert run(["inspect", str(tmp_path / "train_char.bin"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["format"] == "token bins"
+    assert found["tokenizer"]["kind"] == "char"
+    assert found["data"]["fingerprint"] in shown
+    (tmp_path / "train_char.bin").write_bytes(bytes([1, 0, 9, 0]))
+    (tmp_path / "train_mask_char.bin").unlink()
+    assert run(["inspect", str(tmp_path)]) == 2
+    assert "token id 9" in capsys.readouterr().err

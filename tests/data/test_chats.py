@@ -17,6 +17,7 @@ from llamita.data.manifest import Manifest
 from llamita.data.prepare import prepare
 from llamita.data.rows import IGNORED, DocumentRows
 from llamita.errors import DataError
+from llamita.text.documents import read_documents
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat import ChatFormat
 from llamita.tokenizer.load import load_tokenizer
@@ -200,6 +201,12 @@ def test_a_wrong_chat_is_named_with_its_line(
     with pytest.raises(DataError, match=message):
         prepare([chats], tmp_path / "data", tokenizer=str(tokenizer_path), val_fraction=0)
     assert not (tmp_path / "data").exists()
+
+
+def test_chats_are_no_text_to_measure(tmp_path: Path) -> None:
+    chats = _write(tmp_path / "chats.jsonl", _chats())
+    with pytest.raises(DataError, match=r"chats\.jsonl:1 is a chat .*where text is wanted"):
+        list(read_documents([chats]))
 
 
 def test_a_text_field_counts_before_messages(tokenizer_path: Path, tmp_path: Path) -> None:
