@@ -35,7 +35,7 @@ class _BlockAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        grouped = q.unflatten(1, (k.shape[1], -1))
+        grouped = _grouped(q, k)
         outputs, sums = [], []
         for start, end in _blocks(q.shape[2]):
             scores = _scores(grouped[..., start:end, :], k[:, :, :end], mask, start)
@@ -51,10 +51,9 @@ class _BlockAttention(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v, mask, output, log_sums = ctx.saved_tensors
         [d_output] = gradients
-        heads = (k.shape[1], -1)
         # What a weight's gradient is measured against: the mean of the row's, [B, K, G, T, 1].
-        means = (d_output.float() * output.float()).sum(-1, keepdim=True).unflatten(1, heads)
-        q, d_output = q.unflatten(1, heads), d_output.unflatten(1, heads)
+        means = (d_output.float() * output.float()).sum(-1, keepdim=True)
+        means, q, d_output = (_grouped(x, k) for x in (means, q, d_output))
         d_q, d_k, d_v = [], torch.zeros_like(k), torch.zeros_like(v)
         scale = 1 / math.sqrt(q.shape[-1])
         for start, end in _blocks(q.shape[3]):
@@ -90,6 +89,11 @@ def _scores(q: Tensor, k: Tensor, mask: Tensor | None, start: int) -> Tensor:
 def _times(x: Tensor, shared: Tensor) -> Tensor:
     """[B, K, G, t, M] times what the heads of a group share, [B, K, M, N]: [B, K, G, t, N]."""
     return (_folded(x) @ shared).view(*x.shape[:4], -1)
+
+
+def _grouped(x: Tensor, k: Tensor) -> Tensor:
+    """[B, H, T, N] -> [B, K, G, T, N], for keys [B, K, T, D]."""
+    return x.reshape(x.shape[0], k.shape[1], -1, *x.shape[2:])
 
 
 def _folded(x: Tensor) -> Tensor:
