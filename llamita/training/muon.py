@@ -30,7 +30,7 @@ class Muon(torch.optim.Muon):
         self,
         params: Iterable[Tensor],
         *,
-        lr: float,
+        lr: float = 1e-3,
         weight_decay: float,
         momentum: float,
         precision: str,

@@ -15,7 +15,7 @@ def build_optimizers(model: nn.Module, recipe: Optimizer, precision: str) -> lis
     """One optimizer, or Muon (arXiv:2502.16982) beside AdamW for tables, norms and biases.
 
     Muon's update is scaled to the size of AdamW's, so one learning rate serves both; it is computed
-    in `precision`, `float32` or `bfloat16`.
+    in `precision`, `float32` or `bfloat16`. `set_learning_rate` comes before every step.
     """
     matrices, tables, vectors = _split_parameters(model)
     muon = recipe.name == "muon"
@@ -26,7 +26,6 @@ def build_optimizers(model: nn.Module, recipe: Optimizer, precision: str) -> lis
     ]
     adamw = AdamW(
         [group for group in groups if group["params"]],
-        lr=recipe.learning_rate,
         betas=(recipe.beta1, recipe.beta2),
         eps=recipe.eps,
         fused=True,
@@ -36,7 +35,6 @@ def build_optimizers(model: nn.Module, recipe: Optimizer, precision: str) -> lis
     return [
         Muon(
             matrices,
-            lr=recipe.learning_rate,
             weight_decay=recipe.weight_decay,
             momentum=recipe.muon_momentum,
             precision=precision,

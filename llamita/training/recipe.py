@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -55,10 +55,14 @@ class Batch(_Table):
 
 
 class Optimizer(_Table):
-    """`muon` orthogonalizes the updates of the layers' matrices and leaves the rest to AdamW."""
+    """`muon` orthogonalizes the updates of the layers' matrices and leaves the rest to AdamW.
 
-    name: Literal["adamw", "muon"] = "adamw"
-    learning_rate: float = Field(2e-3, gt=0)
+    `learning_rate` is the schedule's peak; `auto` follows from the model, the batch and the length
+    of the run (`scaling`), and is then written down.
+    """
+
+    name: Literal["adamw", "muon"] = "muon"
+    learning_rate: Annotated[float, Field(gt=0)] | Literal["auto"] = "auto"
     weight_decay: float = Field(0.1, ge=0)
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.95, ge=0, lt=1)

@@ -35,6 +35,7 @@ from llamita.training.observer import Observer
 from llamita.training.optimizers import build_optimizers, clip_gradients, set_learning_rate
 from llamita.training.recipe import Length, Recipe, Watch
 from llamita.training.saving import BackgroundWriter, write_save
+from llamita.training.scaling import peak_learning_rate
 from llamita.training.schedules import learning_rate_factor
 from llamita.training.step import LossSum, accumulate_gradients, loss_sum_function, on_device
 from llamita.training.validation import sample, validate, validation_sets
@@ -105,8 +106,19 @@ class Trainer:
         return self.recipe.length.steps
 
     def settle_steps(self, steps: int) -> None:
-        """Write the length of the run into its recipe, in place of tokens or minutes."""
-        self.recipe = self.recipe.model_copy(update={"length": Length(steps=steps)})
+        """Write the length of the run into its recipe, and the learning rate that follows."""
+        recipe = self.recipe.model_copy(update={"length": Length(steps=steps)})
+        if recipe.optimizer.learning_rate == "auto":
+            rate = peak_learning_rate(
+                self.model.config,
+                steps,
+                recipe.tokens_per_step,
+                recipe.optimizer.name,
+                is_trained=recipe.init is not None,
+            )
+            optimizer = recipe.optimizer.model_copy(update={"learning_rate": rate})
+            recipe = recipe.model_copy(update={"optimizer": optimizer})
+        self.recipe = recipe
 
     def computing(self) -> AbstractContextManager[None]:
         """What every step and validation must run in to be exact."""
@@ -208,9 +220,10 @@ class Trainer:
         """One optimizer step; its loss, gradient norm, learning rate and speed."""
         started = time.perf_counter()
         batches = [self.loader.next_batch() for _ in range(self.recipe.batch.accumulation)]
-        learning_rate = self.recipe.optimizer.learning_rate * learning_rate_factor(
-            self.recipe.schedule, self.step, self.steps
-        )
+        peak = self.recipe.optimizer.learning_rate
+        if peak == "auto":
+            raise ValueError("the recipe has no learning rate yet")
+        learning_rate = peak * learning_rate_factor(self.recipe.schedule, self.step, self.steps)
         set_learning_rate(self.optimizers, learning_rate)
         result = accumulate_gradients(self.loss_sum, batches, self.device)
         self.step += 1
