@@ -108,7 +108,7 @@ with replace_directory(Path(sys.argv[1]) / "model") as folder:
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     (tmp_path / "kept.tmp").write_text("x")
     (tmp_path / ".hidden").write_text("x")
-    living = f".model.{os.getpid()}.abcdefgh.tmp"
+    living = f".model.{os.getppid()}.abcdefgh.tmp"
     (tmp_path / living).mkdir()
     assert len(list(tmp_path.iterdir())) == 4
     remove_leftovers(tmp_path)
@@ -119,17 +119,71 @@ with replace_directory(Path(sys.argv[1]) / "model") as folder:
 def test_replacing_removes_what_a_killed_process_left_of_the_same_target(tmp_path: Path) -> None:
     for name in ("model", "other", "model.old"):
         (tmp_path / f".{name}.{DEAD_PROCESS}.abcdefgh.tmp").mkdir()
-    (tmp_path / f".model.{os.getpid()}.abcdefgh.tmp").mkdir()
+    (tmp_path / f".model.{os.getppid()}.abcdefgh.tmp").mkdir()
     with replace_directory(tmp_path / "model"):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         [
-            f".model.{os.getpid()}.abcdefgh.tmp",
+            f".model.{os.getppid()}.abcdefgh.tmp",
             f".model.old.{DEAD_PROCESS}.abcdefgh.tmp",
             f".other.{DEAD_PROCESS}.abcdefgh.tmp",
             "model",
         ]
     )
+
+
+def test_what_a_killed_process_of_the_same_number_left_is_removed(tmp_path: Path) -> None:
+    """In a container the same command has the same process id every time."""
+    left = tmp_path / f".model.{os.getpid()}.abcdefgh.tmp"
+    left.mkdir()
+    with replace_directory(tmp_path / "other") as living:
+        remove_leftovers(tmp_path)
+        assert living.is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("has_new", [True, False])
+def test_a_directory_that_was_moved_aside_goes_back_unless_the_new_one_came(
+    tmp_path: Path, has_new: bool
+) -> None:
+    """Killed between the two renames, where directories cannot be exchanged in one step."""
+    aside = tmp_path / f".model.{DEAD_PROCESS}.abcdefgh.old"
+    aside.mkdir()
+    (aside / "old").touch()
+    if has_new:
+        (tmp_path / "model").mkdir()
+        (tmp_path / "model" / "new").touch()
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", "new" if has_new else "old"]
+
+
+def test_there_is_no_moment_without_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    final = tmp_path / "d"
+    with replace_directory(final) as folder:
+        (folder / "one").touch()
+    if not writing._exchange(final, final.with_name("d")):
+        pytest.skip("this system cannot exchange directories")
+    seen = []
+    real = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        seen.append((path, target))
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with replace_directory(final) as folder:
+        (folder / "two").touch()
+    assert not seen
+    assert [path.name for path in final.iterdir()] == ["two"]
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", _no_space)
+    with pytest.raises(OSError, match="No space") as error:
+        atomic_write_bytes(tmp_path / "a", b"new")
+    assert error.value.filename == str(tmp_path / "a")
 
 
 def test_a_place_that_cannot_be_written_is_named_as_given(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 _ASIDE = ".old"
+# What this process is writing: in a container a killed one often had the same process id.
+_being_written: set[str] = set()
 _TEMPORARY = re.compile(r"\.(.+)\.([0-9]+)\.[a-z0-9_]{8}\.(?:tmp|old)", re.DOTALL)
 
 
@@ -44,6 +46,7 @@ def atomic_write_bytes(path: Path, data: bytes) -> None:
         prefix=temporary_prefix(path.name), suffix=".tmp", dir=path.parent
     )
     temporary = Path(name)
+    _being_written.add(temporary.name)
     try:
         with os.fdopen(descriptor, "wb") as handle:
             handle.write(data)
@@ -56,6 +59,8 @@ def atomic_write_bytes(path: Path, data: bytes) -> None:
         if isinstance(error, OSError):  # a full disk's comes without a name
             error.filename = str(path)
         raise
+    finally:
+        _being_written.discard(temporary.name)
 
 
 def atomic_write_text(path: Path, text: str) -> None:
@@ -99,6 +104,7 @@ def replace_directory(final: Path) -> Iterator[Path]:
     finally:
         # What is left under this name is the old directory, or one that was not finished.
         shutil.rmtree(temporary, ignore_errors=True)
+        _being_written.discard(temporary.name)
 
 
 @contextlib.contextmanager
@@ -126,6 +132,7 @@ def replace_files(final: Path, last: str | None = None) -> Iterator[Path]:
         fsync_path(final.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        _being_written.discard(temporary.name)
 
 
 def temporary_prefix(name: str) -> str:
@@ -141,7 +148,7 @@ def remove_leftovers(directory: Path, name: str | None = None) -> None:
     """
     for path in [*directory.glob(".*.tmp"), *directory.glob(f".*{_ASIDE}")]:
         match = _TEMPORARY.fullmatch(path.name)
-        if match is None or name not in (None, match[1]) or _is_running(int(match[2])):
+        if match is None or name not in (None, match[1]) or _is_living(path, int(match[2])):
             continue
         if path.suffix == _ASIDE and not (directory / match[1]).exists():
             path.replace(directory / match[1])
@@ -184,10 +191,15 @@ def _begin(final: Path) -> Path:
 
 def _temporary_directory(final: Path) -> Path:
     prefix = temporary_prefix(final.name)
-    return Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=final.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=final.parent))
+    _being_written.add(temporary.name)
+    return temporary
 
 
-def _is_running(process_id: int) -> bool:
+def _is_living(path: Path, process_id: int) -> bool:
+    """Whether `path` is being written by the process that its name tells."""
+    if process_id == os.getpid():
+        return path.with_suffix(".tmp").name in _being_written
     if sys.platform == "win32":  # there the signal 0 is no question but Ctrl+C
         return True
     try:

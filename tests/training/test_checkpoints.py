@@ -138,7 +138,47 @@ def _garble(folder: Path) -> None:
     (folder / "complete.json").write_text("[]")
 
 
-@pytest.mark.parametrize("damage", [_truncate, _flip, _unfinish, _lose, _garble])
+def _empty(folder: Path) -> None:
+    (folder / "__0_0.distcp").write_bytes(b"")
+
+
+def _flip_metadata(folder: Path) -> None:
+    path = folder / ".metadata"
+    data = bytearray(path.read_bytes())
+    data[-10] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def _swap(folder: Path) -> None:
+    (folder / "__0_0.distcp").unlink()
+    (folder / "__0_0.distcp").mkdir()
+
+
+def _cut_list(folder: Path) -> None:
+    path = folder / "complete.json"
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def _list_nothing(folder: Path) -> None:
+    (folder / "complete.json").write_text('{"step": 2, "progress": {"step": 2}, "files": {}}')
+
+
+def _list_strangely(folder: Path) -> None:
+    (folder / "complete.json").write_text('{"step": 2, "progress": {"step": 2}, "files": [1]}')
+
+
+def _clear(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+DAMAGES = [
+    _truncate, _flip, _unfinish, _lose, _garble, _empty, _flip_metadata, _swap, _cut_list,
+    _list_nothing, _list_strangely, _clear,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_torn_checkpoint_is_skipped_and_named(tmp_path: Path, damage: object) -> None:
     good = _save(tmp_path, 1)
     _save(tmp_path, 2, seed=3)
@@ -199,3 +239,10 @@ def test_a_full_disk_in_pytorchs_writer_names_the_room_that_is_left(
     with pytest.raises(TrainingError, match="MB free"):
         _save(tmp_path, 2)
     assert _steps(tmp_path) == [1]
+
+
+def test_a_whole_checkpoint_of_something_else_is_named(tmp_path: Path) -> None:
+    _save(tmp_path, 1)
+    model, optimizers = _state(0, "muon")
+    with pytest.raises(TrainingError, match="step-0000001 is whole, but not of this model"):
+        load_newest_checkpoint(tmp_path, model, optimizers, print)

@@ -1,0 +1,59 @@
+"""The same sums every time, and what cannot be is named."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+from llamita.training.determinism import (
+    arithmetic,
+    arithmetic_changes,
+    deterministic_algorithms,
+)
+
+
+def test_pytorch_is_deterministic_inside_and_as_before_outside() -> None:
+    assert not torch.are_deterministic_algorithms_enabled()
+    with deterministic_algorithms(True, print):
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert not torch.empty(100_000).isnan().any()
+    assert not torch.are_deterministic_algorithms_enabled()
+    with deterministic_algorithms(False, print):
+        assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_an_error_inside_leaves_pytorch_as_it_was() -> None:
+    with pytest.raises(KeyError), deterministic_algorithms(True, print):
+        raise KeyError
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_an_operation_that_has_no_deterministic_kernel_is_named_once() -> None:
+    said: list[str] = []
+    with deterministic_algorithms(True, said.append), warnings.catch_warnings():
+        warnings.simplefilter("always")
+        for _ in range(2):
+            warnings.warn(
+                "cumsum_cuda_kernel does not have a deterministic implementation, but you set",
+                stacklevel=1,
+            )
+    assert said == [
+        "cumsum_cuda_kernel has no deterministic kernel here: runs may differ in the last bit"
+    ]
+
+
+def test_other_warnings_go_where_they_went() -> None:
+    said: list[str] = []
+    with pytest.warns(UserWarning, match="look out"), deterministic_algorithms(True, said.append):
+        warnings.warn("look out", stacklevel=1)
+    assert not said
+
+
+def test_changes_of_the_machine_are_in_words() -> None:
+    now = arithmetic()
+    assert arithmetic_changes(now) == []
+    assert arithmetic_changes({}) == []
+    assert arithmetic_changes({**now, "torch": "1.0"}) == [f"torch was 1.0 and is {now['torch']}"]
