@@ -14,14 +14,14 @@ from safetensors.torch import load_file
 
 import llamita
 from llamita.cli.main import run
-from llamita.config import ModelConfig
+from llamita.config import ModelConfig, preset
 from llamita.data.prepare import prepare
 from llamita.errors import ConfigError, Interrupted, LlamitaError, TrainingError
 from llamita.formats.huggingface import save_model_directory
 from llamita.model import Transformer
 from llamita.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from llamita.tokenizer.load import tokenizer_of
-from llamita.training.initial import InitialModel
+from llamita.training.initial import InitialModel, _with_context
 from llamita.training.metrics import read_metrics
 from llamita.training.observer import Observer
 from llamita.training.recipe import Recipe
@@ -199,6 +199,14 @@ def test_a_longer_context_is_taken_where_scaling_or_settings_say_so(
         torch.testing.assert_close(start.build().eval()(ids), llamita.load(model).logits(ids))
 
 
+def test_yarn_that_does_not_say_its_original_context_keeps_it() -> None:
+    scaling = {"rope_type": "yarn", "factor": 4.0}
+    config = preset("tiny", 40, max_position_embeddings=64, rope_scaling=scaling)
+    longer = _with_context(_recipe(Path("model"), "batch.context_length=200"), config)
+    assert longer.max_position_embeddings == 200
+    assert longer.rope_scaling == {**scaling, "original_max_position_embeddings": 64}
+
+
 def test_the_way_out_of_a_short_context_works(data: Path, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(data)
     model = _save(tmp_path / "model", tokenizer)
@@ -282,14 +290,21 @@ def test_a_model_without_a_tokenizer_is_refused_with_the_way_out(
     assert "--tokenizer PATH" in (error.value.hint or "")
 
 
-def test_training_does_not_touch_the_model_it_began_with(
+def test_the_model_it_began_with_and_a_run_do_not_touch_each_other(
     data: Path, base: Path, tmp_path: Path
 ) -> None:
     model = tmp_path / "model"
     shutil.copytree(base / "latest", model)
-    before = (model / "model.safetensors").read_bytes()
+    file = model / "model.safetensors"
+    before = file.read_bytes()
     train(data, tmp_path / "run", _recipe(model))
-    assert (model / "model.safetensors").read_bytes() == before
+    assert file.read_bytes() == before
+    built = InitialModel.open(_recipe(model), load_tokenizer(data)).build()
+    with file.open("r+b") as opened:  # in place, as a download would
+        opened.seek(len(before) // 2)
+        opened.write(bytes(len(before) - len(before) // 2))
+    weights = load_file(base / "latest" / "model.safetensors")
+    assert all(torch.equal(weights[name], built.state_dict()[name]) for name in weights)
 
 
 @pytest.mark.parametrize(
