@@ -100,10 +100,6 @@ def demo_recipe(minutes: float) -> Recipe:
     settings = [
         f"length.minutes={minutes}",
         "model.preset=demo",
-        "batch.context_length=256",
-        "batch.sequences=16",
-        "optimizer.name=muon",
-        "optimizer.learning_rate=0.01",
         "schedule.decay_fraction=0.6",
         "watch.validations=5",
         "watch.validation_tokens=16384",
