@@ -22,6 +22,7 @@ _FINE = 1 << 24
 _TALLEST = 1000.0  # times the median: what is above lies at the upper edge
 _UNITS = 1000  # of the SVG's own coordinates, both ways
 _TICKS = 5
+_MOST_FACTS = 3  # lines of words below a chart
 _NAMED_POINTS = 60  # so many dots have their value as a tool tip
 _DECADES = 20.0  # a range of so many times its lowest value is shown on a logarithmic scale
 
@@ -141,7 +142,8 @@ class Scale:
 def render(chart: Chart, buckets: int = 300) -> str:
     """A `<figure>` of the chart; with nothing to draw, one that says so."""
     series = [one for one in chart.series if one.points]
-    head = f'<h3>{text(chart.title)}</h3><p class="unit">{text(chart.unit)}</p>'
+    unit = ", ".join(filter(None, (chart.unit, f"by {chart.x_unit}")))
+    head = f'<h3>{text(chart.title)}</h3><p class="unit">{text(unit)}</p>'
     if not series:
         body = '<p class="none">Nothing was logged for this yet.</p>'
         return f'<figure id="{chart.key}"><figcaption>{head}</figcaption>{body}</figure>'
@@ -152,6 +154,9 @@ def render(chart: Chart, buckets: int = 300) -> str:
     )
     facts = [_facts(one, chart.x_unit) for one in series if one.style != "faint" or len(series) < 2]
     spoken = text(f"{chart.title}. {' '.join(facts)}")
+    if len(facts) > _MOST_FACTS:  # all of them are in the label
+        facts = []
+    words = "".join(f'<p class="facts">{text(fact)}</p>' for fact in facts)
     curves = "".join(_curve(one, x, y, buckets) for one in series)
     lines = "".join(f"M0 {_up(y.at(tick))}H{_UNITS}" for tick in y.ticks())
     return (
@@ -161,7 +166,7 @@ def render(chart: Chart, buckets: int = 300) -> str:
         f'preserveAspectRatio="none"><path class="grid" d="{lines}"/>'
         f"{_resumes(chart, x)}{curves}{_skips(chart, x)}</svg>{_labels('x', x)}</div>"
         f"{_legend(chart, series)}"
-        f'<p class="facts">{"<br>".join(map(text, facts))}</p></figure>'
+        f"{words}</figure>"
     )
 
 
