@@ -2,7 +2,8 @@
 
 The SVG holds curves alone and is stretched to the width there is, with strokes that keep their
 width. Titles, scales and legends are HTML around it: their letters stay readable on a phone, and
-colours follow the page's, in the light and in the dark.
+colours follow the page's, in the light and in the dark. A picture drawn as a whole, as matplotlib
+does, has letters that shrink with it and colours that stay.
 """
 
 from __future__ import annotations
