@@ -68,12 +68,13 @@ def accumulate_gradients(
     tokens = _labelled(batches)
     if tokens == 0:
         return StepResult(0.0, 0)
-    total = 0.0
+    losses = []
     for batch in batches:
         loss = loss_sum(*on_device(batch, device))
         (loss / tokens).backward()  # type: ignore[no-untyped-call]
-        total += float(loss.detach())
-    return StepResult(total / tokens, tokens)
+        losses.append(loss.detach())
+    # Asked for once, at the end: a GPU is waited for each time.
+    return StepResult(sum(torch.stack(losses).tolist()) / tokens, tokens)
 
 
 def mean_loss(loss_sum: LossSum, batches: Sequence[Batch], device: torch.device) -> float:
