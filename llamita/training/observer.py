@@ -21,3 +21,9 @@ class Observer:
 
 
 SILENT = Observer(say=lambda text: None, on_step=lambda step, steps, loss, rate: None)
+
+
+def one_line(text: str, longest: int = 200) -> str:
+    """For a terminal: no line breaks, and no control characters, which could steer it."""
+    line = "".join(c if c.isprintable() else "·" for c in " ".join(text.split()))
+    return line if len(line) <= longest else line[: longest - 1] + "…"

@@ -9,14 +9,17 @@ itself. So one thread does all of it, with the same stager and writer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+
+from torch import Tensor
 
 from llamita.config import ModelConfig
 from llamita.formats.huggingface import save_weights
 from llamita.tokenizer.base import Tokenizer
 from llamita.training.checkpoints import Snapshot, remove_old_checkpoints, write_checkpoint
+from llamita.training.disk import cannot_write
 from llamita.training.recipe import Checkpoints
 
 
@@ -92,7 +95,21 @@ def write_save(
     def write_models() -> None:
         before_complete()
         for name in names:
-            save_weights(config, snapshot.weights, run / name, tokenizer, overwrite=True)
+            write_model(config, snapshot.weights, run / name, tokenizer)
 
     newest = write_checkpoint(run / "checkpoints", snapshot, write_models)
     remove_old_checkpoints(newest, checkpoints.keep, checkpoints.keep_every)
+
+
+def write_model(
+    config: ModelConfig, weights: Mapping[str, Tensor], directory: Path, tokenizer: Tokenizer
+) -> None:
+    """Write a model directory of a run, in place of the one there.
+
+    Raises:
+        TrainingError: it cannot be written; the one there is as it was.
+    """
+    try:
+        save_weights(config, weights, directory, tokenizer, overwrite=True)
+    except OSError as error:
+        raise cannot_write(f"the model {directory}", directory, error) from error

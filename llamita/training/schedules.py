@@ -1,10 +1,10 @@
-"""Learning rate over a run, as a factor on the recipe's rate."""
+"""What happens when in a run: the learning rate, as a factor on the recipe's, and validation."""
 
 from __future__ import annotations
 
 import math
 
-from llamita.training.recipe import Schedule
+from llamita.training.recipe import Schedule, Watch
 
 
 def learning_rate_factor(schedule: Schedule, step: int, steps: int) -> float:
@@ -27,3 +27,10 @@ def learning_rate_factor(schedule: Schedule, step: int, steps: int) -> float:
             return 1.0
         share = 1 - math.sqrt((into_decay + 1) / (decay + 1))
     return schedule.final_fraction + (1 - schedule.final_fraction) * share
+
+
+def validation_steps(steps: int, watch: Watch) -> set[int]:
+    """The steps after which a run is looked at: every so many, or the ends of equal parts."""
+    if watch.validate_every is not None:
+        return {*range(watch.validate_every, steps, watch.validate_every), steps}
+    return {math.ceil(steps * part / watch.validations) for part in range(1, watch.validations + 1)}

@@ -16,7 +16,6 @@ from llamita.data.prefetch import Prefetcher
 from llamita.data.training_data import TrainingData
 from llamita.errors import Interrupted
 from llamita.formats.detect import BEST, LATEST
-from llamita.formats.huggingface import save_model_directory
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.training.checkpoints import load_newest_checkpoint, take_snapshot
@@ -31,12 +30,12 @@ from llamita.training.health import HealthGuard, check_finite_state, check_valid
 from llamita.training.interrupt import noted_interrupts
 from llamita.training.meter import Meter
 from llamita.training.metrics import MetricsLog
-from llamita.training.observer import Observer
+from llamita.training.observer import Observer, one_line
 from llamita.training.optimizers import build_optimizers, clip_gradients, set_learning_rate
-from llamita.training.recipe import Length, Recipe, Watch
-from llamita.training.saving import BackgroundWriter, write_save
+from llamita.training.recipe import Length, Recipe
+from llamita.training.saving import BackgroundWriter, write_model, write_save
 from llamita.training.scaling import peak_learning_rate
-from llamita.training.schedules import learning_rate_factor
+from llamita.training.schedules import learning_rate_factor, validation_steps
 from llamita.training.step import LossSum, accumulate_gradients, loss_sum_function, on_device
 from llamita.training.validation import sample, validate, validation_sets
 
@@ -156,8 +155,11 @@ class Trainer:
             self.observer.say("the data changed: reading it from its beginning")
         for change in arithmetic_changes(progress.get("arithmetic", {})):
             self.observer.say(f"{change}: the numbers may differ in their last bits")
-        save_model_directory(
-            self.model, self.run_directory / LATEST, self.tokenizer, overwrite=True
+        write_model(
+            self.model.config,
+            self.model.state_dict(),
+            self.run_directory / LATEST,
+            self.tokenizer,
         )
         self.observer.say(f"resuming after step {self.step} of {self.steps}")
 
@@ -169,7 +171,7 @@ class Trainer:
             TrainingError: the run has gone wrong; what was saved before is whole.
         """
         self.model.train()
-        marks = _marks(self.steps, self.recipe.watch)
+        marks = validation_steps(self.steps, self.recipe.watch)
         self.meter.start(self.recipe.machine.precision, self.recipe.machine.device)
         beginning: dict[str, Any] = {}
         if self.meter.peak_flops is not None:
@@ -306,14 +308,15 @@ class Trainer:
             check_validation(found.loss, self.step)
             values = found.values
             line += f"  validation loss {found.loss:.3f} ({found.bits_per_byte:.3f} bits per byte)"
-            if found.loss < self.best_loss:
+            # After a step that was no number nothing is saved, and so no best either.
+            if found.loss < self.best_loss and not self.guard.is_nonfinite:
                 self.best_loss, self._is_best = found.loss, True
         if len(self.data.folders) > 1:
             names = self.data.names
             values |= {f"epochs/{n}": e for n, e in zip(names, self.loader.epochs, strict=True)}
         if self.recipe.watch.sample_tokens and not self.guard.is_nonfinite:
             values["sample"] = sample(self.model, self.tokenizer, self.recipe)
-            line += f"\n  {_one_line(values['sample'])}"
+            line += f"\n  {one_line(values['sample'])}"
         log.write(self.step, values)
         self.observer.say(line)
 
@@ -333,16 +336,3 @@ class Trainer:
                 "a step without one labelled token changes nothing; is the mask right?",
                 stacklevel=3,
             )
-
-
-def _marks(steps: int, watch: Watch) -> set[int]:
-    """The steps after which a run is looked at: every so many, or the ends of equal parts."""
-    if watch.validate_every is not None:
-        return {*range(watch.validate_every, steps, watch.validate_every), steps}
-    return {math.ceil(steps * part / watch.validations) for part in range(1, watch.validations + 1)}
-
-
-def _one_line(text: str, longest: int = 200) -> str:
-    """For a terminal: no line breaks, and no control characters, which could steer it."""
-    line = "".join(c if c.isprintable() else "·" for c in " ".join(text.split()))
-    return line if len(line) <= longest else line[: longest - 1] + "…"

@@ -16,11 +16,11 @@ from llamita.errors import ConfigError, DataError, Interrupted, TrainingError
 from llamita.model import Transformer
 from llamita.training import budget
 from llamita.training import run as run_module
-from llamita.training.observer import Observer
+from llamita.training.observer import Observer, one_line
 from llamita.training.recipe import Length
 from llamita.training.recipe_file import load_recipe
 from llamita.training.run import train
-from llamita.training.trainer import Trainer, _one_line
+from llamita.training.trainer import Trainer
 from tests.training.recipes import small_recipe
 from tests.training.runs import are_same, metrics_of, stop_after, weights_of
 
@@ -234,7 +234,7 @@ def test_steps_get_half_of_the_time_even_where_getting_ready_is_slow(
 
 
 def test_samples_cannot_steer_a_terminal() -> None:
-    assert _one_line("a\x1b[2Jb\n  c\x07") == "a·[2Jb c·"
+    assert one_line("a\x1b[2Jb\n  c\x07") == "a·[2Jb c·"
 
 
 def test_steps_without_labels_change_nothing_and_warn_once(

@@ -17,7 +17,7 @@ from llamita.training.run import train
 from llamita.training.saving import BackgroundWriter
 from llamita.training.trainer import Trainer
 from tests.training.recipes import small_recipe
-from tests.training.runs import assert_same_runs, metrics_of, stop_after, weights_of
+from tests.training.runs import are_same, assert_same_runs, metrics_of, stop_after, weights_of
 
 
 @contextmanager
@@ -123,6 +123,22 @@ def test_a_disk_that_is_full_at_the_first_save_says_so(data: Path, tmp_path: Pat
     assert "Make room and run the same command again" in (e.value.hint or "")
     assert not list((tmp_path / "run").rglob("*.tmp"))
     assert train(data, tmp_path / "run", small_recipe()).steps == 6
+
+
+def test_a_disk_that_is_full_at_a_resume_leaves_the_model_as_it_was(
+    data: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        train(data, run, small_recipe(), observer=stop_after(3))
+    before = weights_of(run)
+    with (
+        _files_no_longer_than(50_000),
+        pytest.raises(TrainingError, match=r"cannot write the model .*latest: File too large"),
+    ):
+        train(data, run, small_recipe())
+    assert are_same(before, weights_of(run))
+    assert train(data, run, small_recipe()).steps == 6
 
 
 def test_a_log_that_cannot_grow_is_the_same_error_and_no_endless_wait(
