@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from llamita.data.dataset import TokenDataset
+from llamita.data.manifest import Manifest
 from llamita.errors import DataError
 from llamita.files import read_json, write_json
 
@@ -111,3 +113,24 @@ def test_tokens_past_two_to_the_32_are_read_where_they_lie(dataset: TokenDataset
     following = dataset.read(30, 2).tolist()
     assert large.read(place, 5).tolist() == [11, 22, 33, *following]
     assert large.blocks(context_length=2**20) >= 2**12
+
+
+def test_data_of_earlier_versions_keeps_its_fingerprint(tmp_path: Path, write_data: Any) -> None:
+    """What a run recorded of its data must be found again; new fields change nothing."""
+    manifest = write_data(tmp_path, [[1, 2, 3]])
+    shard = manifest.shards[0].sha256
+    content = (
+        '{"tokenizer": "sha256:0", "dtype": "uint16", "separator_id": 0, '
+        f'"shards": [["train", 5, "{shard}"]]}}'
+    )
+    expected = f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
+    assert manifest.fingerprint == expected
+    written = read_json(tmp_path / "manifest.json")
+    del written["chats"], written["settings"]["loss"]
+    for counts in (written["train"], written["val"]):
+        del counts["learned_tokens"], counts["learned_bytes"]
+    for one in written["shards"]:
+        del one["mask"], one["mask_sha256"]
+    write_json(tmp_path / "manifest.json", written)
+    assert Manifest.load(tmp_path).fingerprint == expected
+    assert Manifest.load(tmp_path).settings == manifest.settings
