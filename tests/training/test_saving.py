@@ -7,11 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import llamita
 from llamita.errors import Interrupted, TrainingError
+from llamita.training import saving
 from llamita.training.metrics import MetricsLog, read_metrics
 from llamita.training.run import train
 from llamita.training.saving import BackgroundWriter
@@ -172,6 +174,28 @@ def test_the_log_reaches_the_disk_before_the_checkpoint_counts(
     assert seen[0][0] == 0
     assert seen[0][1] >= 3
     assert seen[1] == (1, 6)
+
+
+def test_the_models_are_there_before_the_checkpoint_counts(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at any moment, `latest/` is no older than the newest checkpoint."""
+    seen = []
+    real = saving.write_model
+    checkpoints = tmp_path / "run" / "checkpoints"
+
+    def write_model(config: Any, weights: Any, directory: Path, tokenizer: Any) -> None:
+        real(config, weights, directory, tokenizer)
+        seen.append((directory.name, sorted(path.name for path in checkpoints.glob("step-*"))))
+
+    monkeypatch.setattr(saving, "write_model", write_model)
+    train(data, tmp_path / "run", small_recipe())
+    assert seen == [
+        ("best", []),
+        ("latest", []),
+        ("best", ["step-0000003"]),
+        ("latest", ["step-0000003"]),
+    ]
 
 
 def _slowly(take_step):  # type: ignore[no-untyped-def]
