@@ -158,7 +158,7 @@ def _with_inner_sizes(parameters: int, tables: int, width: int, layers: int) -> 
     kv_heads = _kv_heads(width, width // head_dim)
     bare = _Shape(width, layers, 0, head_dim, kv_heads, tables)
     fitting = (parameters - bare.total) / (3 * width * layers)
-    if not step / 2 <= fitting <= 16 * width:
+    if fitting > (16 if width >= _ALIGNED else 64) * width:
         return
     for inner in (8 * width / 3, fitting):
         rounded = max(step, step * round(inner / step))
