@@ -1,7 +1,9 @@
 """The same sums in the same order every time: a resumed run equals one that never stopped.
 
-What breaks it otherwise: compiled code adds up the embedding's gradient from both threads in the
-order in which they arrive.
+What breaks it otherwise: where the gradient of an embedding is compiled, both threads add to it in
+the order in which they arrive (three runs of a model compiled whole ended with three different
+weights; of one whose layers are compiled, with the same), and on GPUs whatever adds atomically. On
+a CPU it costs nothing that could be measured: hardly a kernel is another one.
 """
 
 from __future__ import annotations
