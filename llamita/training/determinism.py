@@ -2,8 +2,8 @@
 
 What breaks it otherwise: where the gradient of an embedding is compiled, both threads add to it in
 the order in which they arrive (three runs of a model compiled whole ended with three different
-weights; of one whose layers are compiled, with the same), and on GPUs whatever adds atomically. On
-a CPU it costs nothing that could be measured: hardly a kernel is another one.
+weights), and on GPUs whatever adds atomically. On a CPU with the layers compiled one by one the
+weights were the same without it: there it asks for no other kernel.
 """
 
 from __future__ import annotations
