@@ -283,13 +283,13 @@ def test_a_swapped_tokenizer_file_in_the_data_is_refused(data: Path, tmp_path: P
 
 
 def test_other_settings_for_a_run_that_exists_are_named(data: Path, tmp_path: Path) -> None:
-    train(data, tmp_path / "run", small_recipe())
+    train(data, tmp_path / "run", small_recipe("optimizer.learning_rate=0.002"))
     with pytest.raises(TrainingError, match=r"optimizer\.learning_rate was 0\.002 and is now 0\.1"):
         train(data, tmp_path / "run", small_recipe("optimizer.learning_rate=0.1"))
 
 
 def test_an_edited_recipe_is_named(data: Path, tmp_path: Path) -> None:
-    train(data, tmp_path / "run", small_recipe())
+    train(data, tmp_path / "run", small_recipe("optimizer.learning_rate=0.002"))
     path = tmp_path / "run" / "recipe.toml"
     path.write_text(path.read_text().replace("learning_rate = 0.002", "learning_rate = 0.5"))
     with pytest.raises(TrainingError, match=r"learning_rate was 0\.002 and is now 0\.5"):
