@@ -170,7 +170,7 @@ def _build(
     start: InitialModel | None = None,
 ) -> Trainer:
     if start is None:
-        model = Transformer(config).initialize(recipe.seed)
+        model = Transformer(config).initialize(recipe.seed, zero_outputs=True)
     else:
         observer.say(f"beginning with {recipe.init}; {start.rows.describe()}")
         model = start.build()
