@@ -140,9 +140,9 @@ class Transformer(nn.Module):
 
         Matrices are normal with `initializer_range`, those that write to the residual stream
         divided by sqrt(2 × layers), or zero with `zero_outputs`: then every layer begins as the
-        identity, and training goes a little faster (docs/experiments.md). The embedding is narrower where the width asks for it: its
-        logits stay small, and with a tied head, where each token first predicts itself with a
-        logit of about `std × hidden_size`, so does that one.
+        identity, and training goes a little faster (docs/experiments.md). The embedding is narrower
+        where the width asks for it: its logits stay small, and with a tied head, where each token
+        first predicts itself with a logit of about `std × hidden_size`, so does that one.
         """
         config = self.config
         generator = torch.Generator().manual_seed(seed)
