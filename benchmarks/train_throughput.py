@@ -2,8 +2,9 @@
 
 The model has 13.8M parameters (vocabulary 8192, 6 layers, 6 heads, width 384), the batch 16 rows of
 256 tokens, the text is the demo's plays. Ours is the trainer's own step: loader, loss, clipping,
-fused AdamW, guard, deterministic algorithms. The peer gets the same batches, clipping and optimizer in a bare loop. All its
-settings are tried; then the fastest and ours take turns, step by step, and medians are compared.
+fused AdamW, guard, deterministic algorithms. The peer gets the same batches, clipping and optimizer
+in a bare loop. All its settings are tried; then the fastest and ours take turns, step by step, and
+medians are compared.
 The last line is one JSON object:
 
 - `ours_tok_s`, `peer_tok_s`: tokens a second; `ratio` is the first over the second.
