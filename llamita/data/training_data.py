@@ -31,7 +31,7 @@ class TrainingData:
 
         Raises:
             DataError: there is none, one is damaged or there twice, they differ in their
-                tokenizers, or there is not one weight above 0 for each.
+                tokenizers or chat templates, or there is not one weight above 0 for each.
         """
         if not paths:
             raise DataError(
@@ -60,11 +60,32 @@ class TrainingData:
                     f"{folder.path.as_posix()} and {twin.path.as_posix()} hold the same tokens.",
                     hint="Give the data once; with --weights it can count for more.",
                 )
-        return cls(folders, None if weights is None else tuple(weights))
+        data = cls(folders, None if weights is None else tuple(weights))
+        data._refuse_other_templates()
+        return data
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return self.folders[0].tokenizer
+        """The tokenizer of all, with the chat template that any of them brings."""
+        return self._teller.tokenizer
+
+    @property
+    def _teller(self) -> DataFolder:
+        """The first folder that says how chats are written; where none does, the first."""
+        telling = (folder for folder in self.folders if folder.tokenizer.chat_templates)
+        return next(telling, self.folders[0])
+
+    def _refuse_other_templates(self) -> None:
+        teller = self._teller
+        templates = teller.tokenizer.chat_templates
+        for folder in self.folders:
+            if folder.tokenizer.chat_templates not in ({}, templates):
+                raise DataError(
+                    f"{teller.path.as_posix()} and {folder.path.as_posix()} have different chat "
+                    "templates: the model could keep only one of them.",
+                    hint="Prepare both with one: llamita prepare TEXT… -o DATA --tokenizer "
+                    f"{teller.path.as_posix()}",
+                )
 
     @cached_property
     def fingerprint(self) -> str:

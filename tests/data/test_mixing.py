@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from hypothesis import strategies as st
 from llamita.data.dataset import TokenDataset
 from llamita.data.loader import BlockLoader
 from llamita.data.mixing import Mixture, integer_weights
+from llamita.data.prepare import prepare
 from llamita.data.rows import Rows, StreamRows
 from llamita.data.training_data import TrainingData
 from llamita.errors import DataError
+from llamita.tokenizer import load_tokenizer
 
 WEIGHTS = st.lists(st.integers(1, 40), min_size=1, max_size=6)
 
@@ -118,8 +121,6 @@ def test_a_state_of_other_weights_is_refused(sources: list[Rows]) -> None:
 
 
 def test_sources_of_one_run_share_a_tokenizer(data: Path, other_data: Path, tmp_path: Path) -> None:
-    from llamita.data.prepare import prepare
-
     both = TrainingData.open([data, other_data], [3, 1])
     assert both.shares == [0.75, 0.25]
     assert both.names == ["data-1", "data-2"]
@@ -151,3 +152,18 @@ def test_batches_of_several_sources_are_of_one_kind(data: Path, other_data: Path
     notes = both.loader(32, 6, 0, "documents").notes
     assert len(notes) == 2
     assert "of them padding" in notes[0]
+
+
+def test_the_chat_template_of_any_source_stays_with_the_model(
+    data: Path, other_data: Path, tmp_path: Path
+) -> None:
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    for name, text in (("chats", template), ("others", template + "!")):
+        shutil.copytree(other_data, tmp_path / name)
+        load_tokenizer(other_data).with_chat_template(text).save(tmp_path / name)
+    chats = tmp_path / "chats"
+    for paths in ([data, chats], [chats, data]):
+        assert TrainingData.open(paths).tokenizer.chat_template == template
+    prepare([data.parent / "texts"], tmp_path / "more", tokenizer=str(tmp_path / "others"))
+    with pytest.raises(DataError, match=r"chats and .*more have different chat templates"):
+        TrainingData.open([chats, tmp_path / "more"])
