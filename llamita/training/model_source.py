@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -44,7 +45,7 @@ class ModelSource:
     def fingerprint(self) -> str:
         """A hash of what the model is: its config, its tokens and every number, as stored."""
         digest = hashlib.sha256()
-        config = dataclasses.asdict(self.checkpoint.config)
+        config = _stated(self.checkpoint.config)
         digest.update(json.dumps([config, self.tokenizer.fingerprint], sort_keys=True).encode())
         for name, tensor in sorted(self.checkpoint.tensors.items()):
             digest.update(f"{name} {tensor.kind} {list(tensor.shape)}".encode())
@@ -67,6 +68,15 @@ class ModelSource:
                 f"--set {key}=null",
             )
         return fingerprint
+
+
+def _stated(config: ModelConfig) -> dict[str, Any]:
+    """The fields that differ from their defaults: one that a later version adds changes no hash."""
+    return {
+        field.name: getattr(config, field.name)
+        for field in dataclasses.fields(config)
+        if field.init and getattr(config, field.name) != field.default
+    }
 
 
 def longest_context(config: ModelConfig) -> int:

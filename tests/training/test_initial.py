@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from llamita.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from llamita.tokenizer.load import tokenizer_of
 from llamita.training.initial import InitialModel, _with_context
 from llamita.training.metrics import read_metrics
+from llamita.training.model_source import ModelSource
 from llamita.training.observer import Observer
 from llamita.training.recipe import Recipe
 from llamita.training.recipe_file import load_recipe
@@ -118,6 +120,21 @@ def test_a_run_resumes_without_its_model_and_to_the_bit(
     train(data, tmp_path / "parts", recipe)
     whole, parts = _weights(tmp_path / "whole"), _weights(tmp_path / "parts")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_a_field_that_a_later_version_adds_leaves_the_fingerprint(base: Path) -> None:
+    source = ModelSource.open(str(base), "init")
+    config = source.checkpoint.config
+    later = dataclasses.make_dataclass(
+        "Later", [("invention", int, 0)], bases=(ModelConfig,), frozen=True
+    )
+    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config) if f.init}
+
+    def fingerprint(**more: object) -> str:
+        checkpoint = dataclasses.replace(source.checkpoint, config=later(**fields, **more))
+        return ModelSource(checkpoint, source.tokenizer).fingerprint()
+
+    assert fingerprint() == source.fingerprint() != fingerprint(invention=1)
 
 
 def test_a_changed_model_is_refused_on_replay_and_with_the_same_command(
