@@ -12,6 +12,7 @@ from llamita.data.packing import cut_documents, pack
 from llamita.errors import DataError
 
 IGNORED = -100
+"""The label of a token that counts for nothing."""
 Integers = npt.NDArray[np.int64]
 PackingKind = Literal["stream", "documents"]
 

@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-IGNORED = -100
-"""The label of a token that counts for nothing."""
+from llamita.data.rows import IGNORED
 
 ChunkLoss = Callable[[Tensor, Tensor, slice], tuple[Tensor, Tensor]]
 """From logits [N, V] and labels [N] of a chunk, and the rows it is: the summed loss, a float32

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from llamita.data.rows import IGNORED
 from llamita.model import Transformer
-from llamita.training.cross_entropy import IGNORED, head_loss_sum
+from llamita.training.cross_entropy import head_loss_sum
 from llamita.training.precision import DTYPES, autocast
 from llamita.training.recipe import Teacher
 from llamita.training.step import Compile, LossSum

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from llamita.data.loader import Batch
+from llamita.data.rows import IGNORED
 from llamita.model import Transformer
-from llamita.training.cross_entropy import IGNORED, chunk_loss, head_loss_sum
+from llamita.training.cross_entropy import chunk_loss, head_loss_sum
 from llamita.training.precision import DTYPES, autocast
 
 Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]

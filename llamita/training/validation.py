@@ -12,13 +12,12 @@ import torch
 import torch.nn.functional as F
 
 from llamita.data.loader import Batch, sequential_batches
-from llamita.data.rows import make_rows
+from llamita.data.rows import IGNORED, make_rows
 from llamita.data.training_data import TrainingData
 from llamita.errors import TokenizerError
 from llamita.inference.lm import LM
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
-from llamita.training.cross_entropy import IGNORED
 from llamita.training.recipe import Recipe
 from llamita.training.step import LossSum, mean_loss
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from llamita.training.cross_entropy import IGNORED, chunk_loss, head_loss_sum
+from llamita.data.rows import IGNORED
+from llamita.training.cross_entropy import chunk_loss, head_loss_sum
 
 
 def _of_chunk(logits: Tensor, labels: Tensor, rows: slice) -> tuple[Tensor, Tensor]:

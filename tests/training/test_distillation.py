@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from llamita.config import preset
+from llamita.data.rows import IGNORED
 from llamita.model import Transformer
 from llamita.training.compiling import CompiledLoss, has_compiler
-from llamita.training.cross_entropy import IGNORED, head_loss_sum
+from llamita.training.cross_entropy import head_loss_sum
 from llamita.training.distillation import distillation_chunk_loss, distillation_loss_sum
 from llamita.training.recipe import Teacher
 from llamita.training.step import Compile, LossSum, loss_sum_function

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 from llamita.config import preset
 from llamita.data.loader import Batch
+from llamita.data.rows import IGNORED
 from llamita.model import Transformer
-from llamita.training.cross_entropy import IGNORED
 from llamita.training.step import (
     accumulate_gradients,
     loss_sum_function,
