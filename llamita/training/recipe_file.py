@@ -44,19 +44,19 @@ def build_recipe(
 ) -> Recipe:
     """Settings from a file, then the command's flags, then `--set table.key=value`, later first.
 
+    What the command says of where the model comes from replaces all that the file says of it.
+
     Raises:
         ConfigError: a setting is unknown or wrong.
     """
     values = {} if config is None else _read_toml(config)
     source = "the command line" if config is None else str(config)
+    _leave_out_replaced(values, assignments, flags.get("model", {}))
     for table, settings in flags.items():
         if table == "length" and settings:
             values["length"] = dict(settings)
         elif settings:
-            kept = dict(values.get(table, {}))
-            if table == "model":  # one whole shape replaces another
-                kept = {name: kept[name] for name in kept if name not in WHOLE_SHAPES}
-            values[table] = {**kept, **settings}
+            values[table] = {**values.get(table, {}), **settings}
     for assignment in assignments:
         _assign(values, assignment)
     return parse_recipe(values, source)
@@ -70,14 +70,39 @@ def parse_recipe(values: dict[str, Any], source: str) -> Recipe:
         raise ConfigError(f"{source}: {_explain(error)}") from None
 
 
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text; ValueError where it is none."""
+    tables: dict[str, Any] = tomllib.loads(text)
+    return tables
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {path}.") from None
     except (OSError, ValueError) as cause:
         raise ConfigError(f"cannot read {path} as TOML: {cause}.") from cause
     return values
+
+
+def _leave_out_replaced(
+    values: dict[str, Any], assignments: list[str], model_flags: dict[str, Any]
+) -> None:
+    """Take out of a file's settings the shape, or the model, that the command replaces, and the
+    hash of a model that it names anew."""
+    pairs = [assignment.partition("=") for assignment in assignments]
+    named = {key.strip() for key, _, text in pairs if text.strip() != "null"}
+    named |= {f"model.{name}" for name in model_flags}
+    gives_shape = any(f"model.{name}" in named for name in WHOLE_SHAPES)
+    if gives_shape or "init" in named:
+        values.pop("init", None)
+        values.pop("init_fingerprint", None)
+        if isinstance(values.get("model"), dict):
+            kept = {k: v for k, v in values["model"].items() if k not in WHOLE_SHAPES}
+            values["model"] = kept
+    if "teacher.model" in named and isinstance(values.get("teacher"), dict):
+        values["teacher"].pop("fingerprint", None)
 
 
 def _assign(values: dict[str, Any], assignment: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,11 +18,7 @@ from llamita.formats.huggingface import CONFIG
 from llamita.training.charts import Point
 from llamita.training.manifest import RUN_MANIFEST_NAME
 from llamita.training.metrics import METRICS_NAME, read_metrics
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from llamita.training.recipe_file import parse_toml
 
 BY_SOURCE = "validation_loss/"
 
@@ -160,7 +155,7 @@ def read_record(run: Path) -> RunRecord:
     _read_metrics(record)
     record.recipe_text = _read_text(run / RECIPE, record)
     try:
-        record.recipe = tomllib.loads(record.recipe_text or "")
+        record.recipe = parse_toml(record.recipe_text or "")
     except ValueError as error:
         record.missing.append(f"{RECIPE} is no TOML: {error}")
     record.manifest = _read_table(run / RUN_MANIFEST_NAME, record)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llamita.errors import ConfigError
-from llamita.training.recipe import Length, Recipe
+from llamita.training.recipe import Length, Recipe, Teacher
 from llamita.training.recipe_file import build_recipe, load_recipe, save_recipe
 
 
@@ -89,3 +89,25 @@ def test_a_context_longer_than_the_model_holds_is_refused() -> None:
     recipe = build_recipe(None, ["model.max_position_embeddings=128"], {})
     with pytest.raises(ConfigError, match="256"):
         recipe.model_shape(300)
+
+
+def test_where_the_model_comes_from_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text('[model]\npreset = "tiny"\nuse_qk_norm = true\n')
+    recipe = build_recipe(path, ['init="model"'], {})
+    assert (recipe.init, recipe.model) == ("model", {"use_qk_norm": True})
+    path.write_text(
+        'init = "old"\ninit_fingerprint = "sha256:1"\nmodel = {}\n'
+        '[teacher]\nmodel = "big"\nweight = 0.3\nfingerprint = "sha256:2"\n'
+    )
+    again = build_recipe(path, ['init="new"', 'teacher.model="bigger"'], {})
+    assert (again.init, again.init_fingerprint) == ("new", None)
+    assert again.teacher == Teacher(model="bigger", weight=0.3)
+    for assignments, flags in ((["model.preset=tiny"], {}), ([], {"model": {"preset": "tiny"}})):
+        fresh = build_recipe(path, assignments, flags)
+        assert (fresh.init, fresh.init_fingerprint) == (None, None)
+        assert fresh.model == {"preset": "tiny"}
+    kept = build_recipe(path, ["seed=1"], {})
+    assert (kept.init, kept.init_fingerprint) == ("old", "sha256:1")
+    with pytest.raises(ConfigError, match="preset and init are both given"):
+        build_recipe(path, ['init="new"', "model.preset=tiny"], {})
