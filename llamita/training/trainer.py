@@ -153,6 +153,7 @@ class Trainer:
             self.loader.load_state_dict(progress["loader"])
         else:
             self.observer.say("the data changed: reading it from its beginning")
+            self.best_loss = math.inf  # of other held-out text
         for change in arithmetic_changes(progress.get("arithmetic", {})):
             self.observer.say(f"{change}: the numbers may differ in their last bits")
         write_model(
@@ -204,17 +205,15 @@ class Trainer:
                 self.seconds = seconds_before + time.monotonic() - started
                 interval = 60 * self.recipe.checkpoints.every_minutes
                 is_due |= at_mark or self._is_milestone() or time.monotonic() - saved_at > interval
-                # A loss that is no number may come of the weights: nothing is saved until one is.
-                is_sound = not self.guard.is_nonfinite
-                if is_sound and (is_due or interrupt.asked):
+                if self._is_sound and (is_due or interrupt.asked):
                     self.save(log)
                     saved_at, is_due = time.monotonic(), False
                 self.writer.check()
                 if interrupt.asked and self.step < self.steps:
                     self.writer.wait()
-                    saved = "everything is saved" if is_sound else "its last steps are not saved"
+                    saved = "everything is" if self._is_sound else "its last steps are not"
                     raise Interrupted(
-                        f"stopped after step {self.step} of {self.steps}; {saved}.",
+                        f"stopped after step {self.step} of {self.steps}; {saved} saved.",
                         hint="Run the same command again to go on.",
                     )
 
@@ -308,13 +307,13 @@ class Trainer:
             check_validation(found.loss, self.step)
             values = found.values
             line += f"  validation loss {found.loss:.3f} ({found.bits_per_byte:.3f} bits per byte)"
-            # After a step that was no number nothing is saved, and so no best either.
-            if found.loss < self.best_loss and not self.guard.is_nonfinite:
+            # Where nothing is saved there is no best either.
+            if found.loss < self.best_loss and self._is_sound:
                 self.best_loss, self._is_best = found.loss, True
         if len(self.data.folders) > 1:
             names = self.data.names
             values |= {f"epochs/{n}": e for n, e in zip(names, self.loader.epochs, strict=True)}
-        if self.recipe.watch.sample_tokens and not self.guard.is_nonfinite:
+        if self.recipe.watch.sample_tokens and self._is_sound:
             values["sample"] = sample(self.model, self.tokenizer, self.recipe)
             line += f"\n  {one_line(values['sample'])}"
         log.write(self.step, values)
@@ -322,6 +321,15 @@ class Trainer:
 
     def _devices(self) -> list[torch.device]:
         return [self.device] if self.device.type == "cuda" else []
+
+    @property
+    def _is_sound(self) -> bool:
+        """Whether to save what there is now.
+
+        A loss that is no number may come of the weights: a save waits for one that is, but at the
+        last step none will come, and the update was skipped: there the weights alone decide.
+        """
+        return not self.guard.is_nonfinite or self.step == self.steps
 
     def _check_health(self) -> None:
         """Stop a run that has gone wrong. Weights that are no numbers make every step bad."""

@@ -263,6 +263,21 @@ def test_a_save_waits_for_a_loss_that_is_a_number(
     assert checkpoints == {"step-0000004", "step-0000006"}
 
 
+def test_a_run_whose_last_step_is_no_number_is_saved_and_finished(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    _multiply_losses(monkeypatch, _at_steps(6))
+    train(data, run, small_recipe("watch.validations=2"))
+    newest = max(path.name for path in (run / "checkpoints").iterdir())
+    assert newest == "step-0000006"
+    assert all_finite(_weights(run).values())
+    assert [line["step"] for line in _log(run) if "validation_loss" in line] == [3, 6]
+    before = _log(run)
+    assert train(data, run).was_finished
+    assert _log(run) == before
+
+
 def test_ctrl_c_after_a_bad_step_says_that_it_is_not_saved(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

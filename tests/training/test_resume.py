@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from llamita.training.metrics import read_metrics
 from llamita.training.recipe import Recipe
 from llamita.training.recipe_file import save_recipe
 from llamita.training.run import train
+from llamita.training.trainer import Trainer
 from tests.training.recipes import small_recipe
 from tests.training.runs import (
     are_same,
@@ -264,6 +266,25 @@ def test_changed_data_is_refused_by_name_of_the_override(
     assert not [line for line in said if "data changed" in line]
     with pytest.raises(TrainingError, match="--allow-changed-data"):
         train(data, tmp_path / "run")
+
+
+def test_the_best_loss_of_other_data_is_no_mark_to_beat(
+    data: Path, other_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[float] = []
+    real = Trainer.resume
+
+    def noted(trainer: Trainer) -> None:
+        real(trainer)
+        found.append(trainer.best_loss)
+
+    monkeypatch.setattr(Trainer, "resume", noted)
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "run", small_recipe(), observer=stop_after(3))
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "run", observer=stop_after(4))
+    train(other_data, tmp_path / "run", allow_changed_data=True)
+    assert [math.isfinite(loss) for loss in found] == [True, False]
 
 
 def test_another_tokenizer_is_refused(data: Path, tmp_path: Path) -> None:
