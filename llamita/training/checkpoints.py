@@ -177,6 +177,14 @@ def _system_error(error: BaseException | None) -> OSError | None:
 
 
 def _state(model: nn.Module, optimizers: list[Optimizer]) -> dict[str, Any]:
+    untouched = [optimizer for optimizer in optimizers if not optimizer.state]
+    if untouched:
+        # PyTorch gives them their state by a step with a rate of zero, which AdamW counts.
+        get_state_dict(model, untouched)
+        for optimizer in untouched:
+            for state in optimizer.state.values():
+                if "step" in state:
+                    state["step"].zero_()
     model_state, optimizer_state = get_state_dict(model, optimizers)
     devices = {"cpu", next(model.parameters()).device.type}
     rng = {device: _rng(device).get_rng_state() for device in sorted(devices)}

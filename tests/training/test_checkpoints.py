@@ -66,6 +66,19 @@ def test_a_restored_state_takes_the_same_next_step(tmp_path: Path, name: str) ->
     assert restored.lm_head.weight is restored.model.embed_tokens.weight
 
 
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_to_save_before_the_first_step_does_not_change_it(tmp_path: Path, name: str) -> None:
+    saved, untouched, restored = (_state(0, name) for _ in range(3))
+    write_checkpoint(tmp_path, take_snapshot(0, *saved, {"step": 0}))
+    load_newest_checkpoint(tmp_path, *restored, print)
+    for _ in range(2):
+        for state in (saved, untouched, restored):
+            _step(*state)
+        for others in (saved, restored):
+            for a, b in zip(untouched[0].parameters(), others[0].parameters(), strict=True):
+                assert torch.equal(a, b)
+
+
 def test_the_random_state_is_restored(tmp_path: Path) -> None:
     torch.manual_seed(5)
     _save(tmp_path, 1)
