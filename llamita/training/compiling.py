@@ -52,6 +52,11 @@ class CompiledLoss:
         self._function = make_loss(compiled)
         self._report = report
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it did not fail so far."""
+        return self._function is not self._plain
+
     def warm_up(
         self, input_ids: Tensor, labels: Tensor, document_ids: Tensor | None = None
     ) -> None:

@@ -20,6 +20,11 @@ _settings: Any = torch.utils.deterministic  # a module with a property, which no
 _NO_KERNEL = " does not have a deterministic implementation"
 
 
+def fix_workspace() -> None:
+    """Make cuBLAS deterministic. It reads this when it is first used, and never again."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
 @contextmanager
 def deterministic_algorithms(wanted: bool, report: Callable[[str], None]) -> Iterator[None]:
     """Inside the block PyTorch sums in a fixed order, compiled code included, if that is `wanted`.
@@ -29,8 +34,7 @@ def deterministic_algorithms(wanted: bool, report: Callable[[str], None]) -> Ite
     if not wanted:
         yield
         return
-    # cuBLAS reads it when it is first used, and refuses to be deterministic without it.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    fix_workspace()
     before = (
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
@@ -67,18 +71,21 @@ def _named_kernels(report: Callable[[str], None]) -> Iterator[None]:
         warnings.showwarning = show
 
 
-def arithmetic() -> dict[str, Any]:
-    """What the last bits of a sum depend on, beside the recipe and the data."""
+def arithmetic(*, is_compiled: bool) -> dict[str, Any]:
+    """What the last bits of a sum depend on, beside the recipe and the data.
+
+    Whether steps are compiled is more than the recipe's word: where it fails they go on without.
+    """
     return {
+        "compilation": "on" if is_compiled else "off",
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
     }
 
 
-def arithmetic_changes(before: dict[str, Any]) -> list[str]:
-    """How this process differs from the one with the `arithmetic` of `before`, in words."""
-    now = arithmetic()
+def arithmetic_changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """How the `arithmetic` of now differs from that of `before`, in words."""
     return [
         f"{name} was {before[name]} and is {now[name]}"
         for name in now

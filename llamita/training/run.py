@@ -29,6 +29,7 @@ from llamita.tokenizer import Tokenizer
 from llamita.training.budget import steps_that_fit
 from llamita.training.checkpoints import has_checkpoints
 from llamita.training.compiling import has_compiler
+from llamita.training.determinism import fix_workspace
 from llamita.training.initial import InitialModel, check_unchanged
 from llamita.training.inputs import (
     check_fingerprints,
@@ -37,7 +38,7 @@ from llamita.training.inputs import (
     recorded_sources,
     with_sources,
 )
-from llamita.training.manifest import RUN_MANIFEST_NAME, RunManifest
+from llamita.training.manifest import RUN_MANIFEST_NAME, RunManifest, sources_of
 from llamita.training.observer import SILENT, Observer
 from llamita.training.precision import choose_precision
 from llamita.training.recipe import Recipe, Source
@@ -151,6 +152,7 @@ def _begin(
         llamita_version=llamita.__version__,
         data=data.described,
         data_fingerprint=data.fingerprint,
+        sources=sources_of(data),
         tokenizer_fingerprint=data.tokenizer.fingerprint,
         parameters=config.count_parameters(),
         model=dataclasses.asdict(config),
@@ -261,6 +263,8 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
 
 def _decide_machine(recipe: Recipe, config: ModelConfig, observer: Observer) -> Recipe:
     wanted = recipe.machine
+    if wanted.deterministic:
+        fix_workspace()  # before the products that are timed here
     device = choose_device(None if wanted.device == "auto" else wanted.device)
     precision, reason = choose_precision(wanted.precision, device)
     compiling = wanted.compile

@@ -24,6 +24,7 @@ from llamita.training.determinism import (
     arithmetic,
     arithmetic_changes,
     deterministic_algorithms,
+    fix_workspace,
 )
 from llamita.training.distillation import distillation_loss_sum
 from llamita.training.health import HealthGuard, check_finite_state, check_validation
@@ -55,6 +56,8 @@ class Trainer:
     ) -> None:
         if "auto" in recipe.machine.model_dump().values():
             raise ValueError("the recipe's machine must be decided before the trainer takes it")
+        if recipe.machine.deterministic:
+            fix_workspace()
         self.run_directory = run
         self.data = data
         self.recipe = recipe
@@ -154,7 +157,7 @@ class Trainer:
         else:
             self.observer.say("the data changed: reading it from its beginning")
             self.best_loss = math.inf  # of other held-out text
-        for change in arithmetic_changes(progress.get("arithmetic", {})):
+        for change in arithmetic_changes(progress.get("arithmetic", {}), self._arithmetic()):
             self.observer.say(f"{change}: the numbers may differ in their last bits")
         write_model(
             self.model.config,
@@ -269,7 +272,7 @@ class Trainer:
             "data_fingerprint": self.data.fingerprint,
             "loader": self.loader.state_dict(),
             "health": self.guard.state_dict(),
-            "arithmetic": arithmetic(),
+            "arithmetic": self._arithmetic(),
         }
         names = [BEST, LATEST] if self._is_best else [LATEST]
         self._is_best = False
@@ -284,6 +287,10 @@ class Trainer:
             log.sync,
         )
         self.writer.start(write)
+
+    def _arithmetic(self) -> dict[str, Any]:
+        loss = self.loss_sum
+        return arithmetic(is_compiled=isinstance(loss, CompiledLoss) and loss.is_compiled)
 
     def _is_milestone(self) -> bool:
         keep_every = self.recipe.checkpoints.keep_every

@@ -180,6 +180,9 @@ def test_without_a_working_compiler_the_run_goes_on_with_one_line(
     train(data, tmp_path / "run", small_recipe("machine.compile=on"), observer=observer)
     lines = [line for line in said if "without compilation" in line]
     assert lines == ["going on without compilation: no compiler here"]
+    newest = tmp_path / "run" / "checkpoints" / "step-0000006" / "complete.json"
+    saved = json.loads(newest.read_text())["progress"]["arithmetic"]
+    assert saved["compilation"] == "off"
     train(data, tmp_path / "eager", small_recipe())
     assert are_same(weights_of(tmp_path / "run"), weights_of(tmp_path / "eager"))
 
