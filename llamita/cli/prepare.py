@@ -29,7 +29,7 @@ def command(
         str,
         typer.Option(
             help="Train bpe:SIZE, spm:SIZE, unigram:SIZE or char; or use the one at PATH, which "
-            "may be a model of any format (to go on from it: train --init MODEL)."
+            "may be a model of any format (to go on from it: train --init MODEL) or other DATA."
         ),
     ] = "bpe:8192",
     val_fraction: Annotated[

@@ -19,6 +19,7 @@ from llamita.data.existing import refuse_other_content, same_data_at
 from llamita.data.held_out import is_held_out, require_both_sides
 from llamita.data.manifest import Manifest, Settings, Source, TokenizerInfo
 from llamita.data.shards import SHARD_TOKENS, ShardWriter
+from llamita.data.token_bins import tokenizer_of_bins
 from llamita.errors import DataError
 from llamita.files import replace_directory, sha256_file
 from llamita.text.clean import CLEANING
@@ -67,7 +68,7 @@ def prepare(
         paths: files and folders, see `read_documents`.
         out: written whole or not at all.
         tokenizer: what to train ("bpe:8192", "spm:8192", "unigram:8192", "char"), or the path of
-            a finished tokenizer, or of a model in any format, whose own is taken.
+            a finished tokenizer, or of a model or DATA in any format, whose own is taken.
         val_fraction: the share of documents to hold out for validation, 0 for none.
         field, encoding, max_document_chars: see `read_documents`.
         seed: of the sample that the tokenizer is trained on, when the text is too large for it.
@@ -195,7 +196,8 @@ def _load_tokenizer(path: str) -> Tokenizer:
             hint="Kinds: bpe:8192, spm:8192, unigram:8192 (any size), char; or the path of a "
             "tokenizer or of a model.",
         )
-    return tokenizer_of(path)
+    of_bins = tokenizer_of_bins(Path(path))
+    return tokenizer_of(path) if of_bins is None else of_bins
 
 
 def _train_tokenizer(corpus: _Corpus, spec: str) -> Tokenizer:

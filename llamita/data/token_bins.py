@@ -30,6 +30,7 @@ from llamita.data.manifest import (
 )
 from llamita.errors import DataError, TokenizerError
 from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.files import has_tokenizer
 
 _NAME = re.compile(
     r"(?P<prefix>\w+?_)??(?P<split>train|val)(?P<mask>_mask)?(?P<kind>_char|_bpe)?"
@@ -93,6 +94,19 @@ def find_token_bins(path: Path) -> TokenBins | None:
             hint="Copy its train….bin into the same folder.",
         )
     return bins
+
+
+def tokenizer_of_bins(path: Path) -> Tokenizer | None:
+    """The tokenizer that lies beside the token bins at `path`, a folder or one of the files; None
+    where there are none, or the folder has a tokenizer under its usual name.
+
+    Raises:
+        LlamitaError: there is none beside them, or several, or it is damaged.
+    """
+    bins = None if has_tokenizer(path) else find_token_bins(path)
+    if bins is None:
+        return None
+    return find_tokenizer(bins.directory, bins.kind, bins.tokens["train"])
 
 
 def read_token_bins(bins: TokenBins) -> tuple[Manifest, Tokenizer]:

@@ -12,6 +12,7 @@ import pytest
 
 from llamita.data.folder import DataFolder
 from llamita.data.loader import sequential_batches
+from llamita.data.prepare import prepare
 from llamita.data.rows import IGNORED, StreamRows, make_rows
 from llamita.errors import DataError, LlamitaError
 from llamita.tokenizer.base import Tokenizer
@@ -237,3 +238,19 @@ def test_other_files_are_no_token_bins(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\1\0")
     with pytest.raises(LlamitaError, match=r"no manifest\.json"):
         DataFolder.open(tmp_path)
+
+
+def test_text_is_prepared_with_the_tokenizer_of_bins(bins: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.mkdir()
+    for number in range(9):
+        (text / f"{number}.txt").write_text("the llama sleeps in a pit " * (number + 1))
+    of_bins = DataFolder.open(bins).tokenizer.fingerprint
+    for number, given in enumerate((bins, bins / "train_char.bin")):
+        out = tmp_path / f"data{number}"
+        prepared = prepare([text], out, tokenizer=str(given), val_fraction=0)
+        assert prepared.tokenizer.fingerprint == of_bins
+        assert DataFolder.open(out).tokenizer.fingerprint == of_bins
+    (bins / "char_tokenizer.json").unlink()
+    with pytest.raises(DataError, match="no tokenizer beside"):
+        prepare([text], tmp_path / "more", tokenizer=str(bins))
