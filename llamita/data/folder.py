@@ -44,21 +44,17 @@ class DataFolder:
             )
         return cls(path, path, manifest, tokenizer)
 
-    @property
-    def bytes_to_check(self) -> int:
-        """How much `check_content` reads: nothing of token bins, which were read to be opened."""
-        if self.manifest.kind == "token bins":
-            return 0
-        return sum(path.stat().st_size for path, _ in self._files() if path.is_file())
-
     def check_content(self) -> None:
-        """Raise DataError where a shard or a mask is not what the manifest has the hash of.
+        """Raise DataError where a shard or a mask is not what the manifest has the hash of. Token
+        bins were read to be opened; they are not read again.
 
         Training goes on at a place in these files: what changed in them unseen would make another
         run of it.
         """
         check_shards(self.directory, self.manifest)
-        for path, expected in self._files() if self.bytes_to_check else ():
+        if self.manifest.kind == "token bins":
+            return
+        for path, expected in _files(self.directory, self.manifest):
             if sha256_file(path) != expected:
                 raise DataError(
                     f"{path.as_posix()} was changed after it was prepared: its content has "
@@ -66,13 +62,27 @@ class DataFolder:
                     hint="Copy it again, or prepare the data again.",
                 )
 
-    def _files(self) -> list[tuple[Path, str]]:
-        """The files of tokens and masks with their hashes."""
-        shards = self.manifest.shards
-        named = [(shard.file, shard.sha256) for shard in shards]
-        named += [(s.mask, s.mask_sha256) for s in shards if s.mask and s.mask_sha256]
-        return [(self.directory / name, sha256) for name, sha256 in named]
-
     def dataset(self, split: Split) -> TokenDataset:
         """The tokens of one split; DataError where it is empty or its files are damaged."""
         return TokenDataset.open(self.directory, split, self.manifest)
+
+
+def bytes_to_check(path: Path) -> int:
+    """How much is read to open the data at `path` and check its content, by the sizes of its files.
+
+    Raises:
+        DataError: it is neither prepared data nor token bins, or its manifest is damaged.
+    """
+    bins = None if (path / MANIFEST_NAME).is_file() else find_token_bins(path)
+    if bins is not None:
+        files = [*bins.tokens.values(), *bins.masks.values()]
+    else:
+        files = [file for file, _ in _files(path, Manifest.load(path))]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _files(directory: Path, manifest: Manifest) -> list[tuple[Path, str]]:
+    """The files of tokens and masks with their hashes."""
+    named = [(shard.file, shard.sha256) for shard in manifest.shards]
+    named += [(s.mask, s.mask_sha256) for s in manifest.shards if s.mask and s.mask_sha256]
+    return [(directory / name, sha256) for name, sha256 in named]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from llamita.data.folder import bytes_to_check
 from llamita.data.training_data import TrainingData
 from llamita.errors import TrainingError
 from llamita.formats.detect import RECIPE
@@ -70,10 +71,11 @@ def open_sources(sources: Sequence[Source], report: Callable[[str], None]) -> Tr
     """The data of sources, checked against its hashes; DataError where one is missing or damaged,
     or they do not fit."""
     weights = [source.weight for source in sources if source.weight is not None]
-    data = TrainingData.open([Path(source.path) for source in sources], weights or None)
-    size = sum(folder.bytes_to_check for folder in data.folders)
+    paths = [Path(source.path) for source in sources]
+    size = sum(map(bytes_to_check, paths))
     if size >= _WORTH_A_LINE:
         report(f"checking {size / 1e9:,.1f} GB of tokens")
+    data = TrainingData.open(paths, weights or None)
     for folder in data.folders:
         folder.check_content()
     return data

@@ -16,13 +16,16 @@ from llamita.training.recipe import Recipe
 
 RUN_MANIFEST_NAME = "manifest.json"
 
+_SOURCES_NAMED = 5
+
 
 class RunManifest(BaseModel):
     """`requested` are the settings asked for, `settled` those with nothing left open.
 
     `earlier_data` are the fingerprints of what was read before the data was changed on the way:
-    such a run is not what its recipe alone would give. `model` is the shape it was begun with,
-    whatever a preset or the model it came from may be today.
+    such a run is not what its recipe alone would give. `sources` says of each DATA, by its path,
+    what is in it, for reports: the data may be gone by then. `model` is the shape it was begun
+    with, whatever a preset or the model it came from may be today.
     """
 
     kind: Literal["run"] = "run"
@@ -30,6 +33,7 @@ class RunManifest(BaseModel):
     data: str
     data_fingerprint: str
     earlier_data: list[str] = []
+    sources: dict[str, dict[str, Any]] = {}
     tokenizer_fingerprint: str
     parameters: int
     model: dict[str, Any] = {}
@@ -109,8 +113,22 @@ class RunManifest(BaseModel):
                 "data": data.described,
                 "data_fingerprint": data.fingerprint,
                 "earlier_data": earlier,
+                "sources": sources_of(data),
             }
         )
+
+
+def sources_of(data: TrainingData) -> dict[str, dict[str, Any]]:
+    """The manifest of each DATA by its path, without the lists that grow with its size."""
+    shown = {}
+    for folder in data.folders:
+        manifest = folder.manifest.model_dump(
+            mode="json", exclude={"shards", "held_out", "stages", "sources"}
+        )
+        files = [source.path for source in folder.manifest.sources]
+        manifest["sources"] = [{"path": path} for path in files[:_SOURCES_NAMED]]
+        shown[str(folder.path.absolute())] = {**manifest, "source_files": len(files)}
+    return shown
 
 
 def _settings(recipe: Recipe | dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,8 @@ _OF_A_STEP = ("loss", "gradient_norm")
 class RunRecord:
     """The files of a run. What could not be read is empty or None, and named in `missing`.
 
-    `data` has a DATA manifest for each of the run's folders that is still there, by its path.
+    `data` says what each DATA of the run holds, by its path: as the run wrote it down, or, of an
+    older run, as it stands in the DATA that is still there.
     """
 
     path: Path
@@ -160,7 +161,9 @@ def read_record(run: Path) -> RunRecord:
         record.missing.append(f"{RECIPE} is no TOML: {error}")
     record.manifest = _read_table(run / RUN_MANIFEST_NAME, record)
     record.config_text = _read_text(run / LATEST / CONFIG, record)
-    for folder in _data_folders(record):
+    noted = _table(record.manifest, "sources")
+    record.data = {path: _table(noted, path) for path in noted}
+    for folder in _data_folders(record) if not noted else ():
         found = _read_table(Path(folder) / MANIFEST_NAME, record)
         if found:
             record.data[folder] = found

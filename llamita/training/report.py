@@ -207,7 +207,9 @@ def _data_table(item: tuple[str, dict[str, Any]]) -> str:
     sources = manifest.get("sources")
     if isinstance(sources, list):
         names = [str(s.get("path")) for s in sources[:5] if isinstance(s, dict)]
-        more = f" and {len(sources) - len(names):,} more" if len(sources) > len(names) else ""
+        count = manifest.get("source_files")
+        count = count if type(count) is int else len(sources)
+        more = f" and {count - len(names):,} more" if count > len(names) else ""
         rows.append(("sources", ", ".join(names) + more))
     settings = manifest.get("settings")
     if isinstance(settings, dict):

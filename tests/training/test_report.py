@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from llamita.data.training_data import TrainingData
 from llamita.errors import TrainingError
+from llamita.training.manifest import sources_of
 from llamita.training.record import read_record
 from llamita.training.report import render_page, write_report
 from tests.training.reports import make_run
@@ -212,3 +214,17 @@ def test_what_is_no_run_is_refused_with_the_way_to_one(tmp_path: Path) -> None:
     assert str(run) in (error.value.hint or "")
     with pytest.raises(TrainingError, match="is not there"):
         read_record(tmp_path / "nowhere")
+
+
+def test_what_a_run_read_is_shown_when_it_is_gone(data: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    opened = TrainingData.open([data])
+    path = run / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "sources": sources_of(opened)}))
+    assert "gone" in path.read_text()
+    record = read_record(run)
+    assert list(record.data) == [str(data)]
+    assert record.missing == []
+    page = _page(run)
+    for words in (opened.fingerprint, "bpe", "documents", "and 35 more", "prepared with"):
+        assert words in page, words

@@ -17,11 +17,13 @@ from llamita.cli.main import run as run_command
 from llamita.data.folder import DataFolder
 from llamita.data.prepare import prepare
 from llamita.errors import DataError, Interrupted, TrainingError
+from llamita.training import inputs
 from llamita.training.manifest import RunManifest
 from llamita.training.metrics import read_metrics
 from llamita.training.observer import Observer
 from llamita.training.recipe import Recipe, Source
 from llamita.training.recipe_file import load_recipe, save_recipe
+from llamita.training.record import read_record
 from llamita.training.run import train
 from tests.training.recipes import small_recipe
 
@@ -267,7 +269,9 @@ def test_chats_are_packed_as_documents_unless_the_stream_is_asked_for(
     assert load_recipe(tmp_path / "stream" / "recipe.toml").batch.packing == "stream"
 
 
-def test_token_bins_are_trained_on_resumed_and_watched(tmp_path: Path) -> None:
+def test_token_bins_are_trained_on_resumed_and_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bins = tmp_path / "bins"
     bins.mkdir()
     letters = sorted("\n abcdefghijklmnopqrstuvwxyz")
@@ -276,7 +280,10 @@ def test_token_bins_are_trained_on_resumed_and_watched(tmp_path: Path) -> None:
     ids = [letters.index(c) for c in "the llama walks home\n" * 60]
     np.array(ids, dtype="<u2").tofile(bins / "train.bin")
     np.array(ids[:200], dtype="<u2").tofile(bins / "val.bin")
-    train(bins, tmp_path / "whole", small_recipe())
+    monkeypatch.setattr(inputs, "_WORTH_A_LINE", 2000)
+    said: list[str] = []
+    train(bins, tmp_path / "whole", small_recipe(), observer=_heard(said))
+    assert said[0] == "checking 0.0 GB of tokens"  # before its first byte is read
     with pytest.raises(Interrupted):
         train(bins, tmp_path / "parts", small_recipe(), observer=_stop_after(3))
     train(None, tmp_path / "parts")
@@ -285,6 +292,8 @@ def test_token_bins_are_trained_on_resumed_and_watched(tmp_path: Path) -> None:
     assert last["validation_bits_per_byte"] == pytest.approx(
         last["validation_loss"] / np.log(2)  # a byte is a token here
     )
+    record = read_record(tmp_path / "whole")
+    assert (record.missing, record.data[str(bins)]["train"]["tokens"]) == ([], len(ids))
     np.array(ids[::-1], dtype="<u2").tofile(bins / "train.bin")
     with pytest.raises(TrainingError, match="other data"):
         train(None, tmp_path / "parts")
