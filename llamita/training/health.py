@@ -1,4 +1,4 @@
-"""Is a step worth taking? Losses that are no numbers, and gradients out of all proportion.
+"""Is a step worth taking? Losses that are no numbers or leap up, gradients out of proportion.
 
 One bad batch, or one overflow, can undo days of training. A bad step is skipped: weights and
 optimizer stay as they are, and the run goes on with the next batch. Many in a row mean that the
@@ -21,8 +21,9 @@ from torch.optim import Optimizer
 from llamita.errors import TrainingError
 from llamita.training.recipe import Health
 
-_RECENT = 64  # good steps whose median a gradient norm is held against
+_RECENT = 64  # good steps whose medians a step is held against
 _WARM_UP = 16  # good steps before which nothing counts as a spike
+_LEAP = 1.5  # nats above the usual loss that may always be: 4.5 times the perplexity
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,12 @@ class HealthGuard:
     good steps and above `clip_norm`: gradients that are not even clipped do no harm, and where a
     model has learnt nearly all there is, norms differ by orders of magnitude.
 
+    It is one as well where its loss is above their median loss by more than `spike_factor` times
+    the median absolute deviation from it, and by more than 1.5 nats. Ten of these deviations are
+    6.7 standard deviations of what is normally distributed; the second bound leaves large batches
+    alone, which hardly differ, until a loss leaps up as no batch of usual text makes it. A loss
+    that creeps up over dozens of steps takes its median along.
+
     `streak` is the number of bad steps in a row so far. The state is plain data.
     """
 
@@ -47,6 +54,7 @@ class HealthGuard:
         self._settings = settings
         self._clip_norm = clip_norm
         self._norms: deque[float] = deque(maxlen=_RECENT)
+        self._losses: deque[float] = deque(maxlen=_RECENT)
         self._last: BadStep | None = None
         self.streak = 0
 
@@ -56,6 +64,7 @@ class HealthGuard:
         if bad is None:
             self.streak = 0
             self._norms.append(gradient_norm)
+            self._losses.append(loss)
         else:
             self.streak += 1
         self._last = bad
@@ -88,25 +97,46 @@ class HealthGuard:
 
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` needs to judge on exactly from here."""
-        return {"norms": list(self._norms), "streak": self.streak}
+        return {
+            "norms": list(self._norms),
+            "losses": list(self._losses),
+            "streak": self.streak,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; an empty one is that of a new run."""
         self._norms = deque(map(float, state.get("norms", ())), maxlen=_RECENT)
+        self._losses = deque(map(float, state.get("losses", ())), maxlen=_RECENT)
         self.streak = int(state.get("streak", 0))
         self._last = None
 
     def _problem(self, loss: float, gradient_norm: float) -> BadStep | None:
         if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
             return BadStep("nonfinite", f"loss {loss:.4g}, gradient norm {gradient_norm:.4g}")
-        factor = self._settings.spike_factor
-        if not factor or len(self._norms) < _WARM_UP:
+        if not self._settings.spike_factor:
+            return None
+        return self._gradient_spike(loss, gradient_norm) or self._loss_spike(loss, gradient_norm)
+
+    def _gradient_spike(self, loss: float, gradient_norm: float) -> BadStep | None:
+        if len(self._norms) < _WARM_UP:
             return None
         usual = median(self._norms)
-        if gradient_norm <= max(factor * usual, self._clip_norm):
+        if gradient_norm <= max(self._settings.spike_factor * usual, self._clip_norm):
             return None
         times = f", {gradient_norm / usual:.0f} times the usual {usual:.4g}" if usual else ""
         return BadStep("spike", f"gradient norm {gradient_norm:.4g}{times}, loss {loss:.4g}")
+
+    def _loss_spike(self, loss: float, gradient_norm: float) -> BadStep | None:
+        # A checkpoint of an earlier version has norms alone.
+        if len(self._losses) < _WARM_UP:
+            return None
+        usual = median(self._losses)
+        spread = median(abs(one - usual) for one in self._losses)
+        above = loss - usual
+        if above <= max(self._settings.spike_factor * spread, _LEAP):
+            return None
+        more = f"{above:.4g} above the usual {usual:.4g}"
+        return BadStep("spike", f"loss {loss:.4g}, {more}, gradient norm {gradient_norm:.4g}")
 
 
 def check_finite_state(model: nn.Module, optimizers: Iterable[Optimizer], step: int) -> None:

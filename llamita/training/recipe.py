@@ -130,7 +130,8 @@ class Health(_Table):
     """Which steps are skipped, and how many of them in a row end the run.
 
     A loss or gradient that is no number, and, unless `spike_factor` is 0, a gradient norm above
-    `spike_factor` times the median of recent ones. Without `skip_nonfinite` the first number that
+    `spike_factor` times the median of recent ones, or a loss above theirs by as many times their
+    median absolute deviation and more than 1.5 nats. Without `skip_nonfinite` the first number that
     is none ends the run.
     """
 

@@ -156,7 +156,9 @@ class Trainer:
             self.loader.load_state_dict(progress["loader"])
         else:
             self.observer.say("the data changed: reading it from its beginning")
-            self.best_loss = math.inf  # of other held-out text
+            # What was best and what was usual were so of other text.
+            self.best_loss = math.inf
+            self.guard.load_state_dict({})
         for change in arithmetic_changes(progress.get("arithmetic", {}), self._arithmetic()):
             self.observer.say(f"{change}: the numbers may differ in their last bits")
         write_model(

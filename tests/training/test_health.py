@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -72,9 +73,41 @@ def test_gradients_that_are_not_even_clipped_are_no_spike() -> None:
     assert guard.judge(0.02, 1.1) is not None
 
 
+def test_a_loss_that_leaps_up_is_a_spike_and_its_values_are_told() -> None:
+    guard = _guard()
+    assert guard.judge(4.4, USUAL) is None
+    bad = guard.judge(4.75, USUAL)
+    assert bad is not None
+    assert bad.kind == "spike"
+    assert bad.text == "loss 4.75, 1.75 above the usual 3, gradient norm 0.5"
+    assert guard.judge(0.1, USUAL) is None
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.3, 1.0])
+def test_a_noisy_loss_that_falls_or_creeps_up_is_no_spike(spread: float) -> None:
+    guard, noise = HealthGuard(Health(), clip_norm=1.0), random.Random(0)
+    trend = [10.0 - 0.02 * step for step in range(400)] + [2.0 + 0.02 * step for step in range(200)]
+    assert not any(guard.judge(loss + noise.gauss(0, spread), USUAL) for loss in trend)
+
+
+def test_losses_that_differ_much_leave_room_for_more() -> None:
+    guard = HealthGuard(Health(), clip_norm=1.0)
+    for step in range(32):
+        guard.judge(2.0 + step % 3, USUAL)  # 2, 3, 4: a deviation of 1
+    assert guard.judge(12.5, USUAL) is None
+    assert guard.judge(13.5, USUAL) is not None
+
+
+def test_a_state_without_losses_judges_gradients_at_once_and_losses_later() -> None:
+    guard = HealthGuard(Health(), clip_norm=1.0)
+    guard.load_state_dict({"norms": [USUAL] * 20, "streak": 0})
+    assert guard.judge(3.0, 12 * USUAL) is not None
+    assert guard.judge(30.0, USUAL) is None
+
+
 def test_a_factor_of_zero_turns_spikes_off_but_not_numbers_that_are_none() -> None:
     guard = _guard(spike_factor=0)
-    assert guard.judge(3.0, 1e9) is None
+    assert guard.judge(1e9, 1e9) is None
     assert guard.judge(math.nan, 1.0) is not None
 
 
@@ -103,17 +136,25 @@ def test_without_skipping_the_first_number_that_is_none_ends_the_run() -> None:
 
 
 @given(
-    norms=st.lists(st.sampled_from([0.1, 0.5, 0.9, 3.0, 40.0, math.nan]), max_size=120),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from([2.9, 3.0, 3.3, 5.0, 9.0]),
+            st.sampled_from([0.1, 0.5, 0.9, 3.0, 40.0, math.nan]),
+        ),
+        max_size=120,
+    ),
     cut=st.integers(0, 120),
 )
-def test_a_guard_goes_on_exactly_from_its_state_as_json(norms: list[float], cut: int) -> None:
+def test_a_guard_goes_on_exactly_from_its_state_as_json(
+    steps: list[tuple[float, float]], cut: int
+) -> None:
     whole, part = (HealthGuard(Health(), clip_norm=1.0) for _ in range(2))
-    for norm in norms[:cut]:
-        part.judge(3.0, norm)
+    for step in steps[:cut]:
+        part.judge(*step)
     again = HealthGuard(Health(), clip_norm=1.0)
     again.load_state_dict(json.loads(json.dumps(part.state_dict())))
-    judged = [whole.judge(3.0, norm) for norm in norms]
-    assert [again.judge(3.0, norm) for norm in norms[cut:]] == judged[cut:]
+    judged = [whole.judge(*step) for step in steps]
+    assert [again.judge(*step) for step in steps[cut:]] == judged[cut:]
     assert again.streak == whole.streak
 
 
