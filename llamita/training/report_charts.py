@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from llamita.training.charts import Chart, Series, smooth
@@ -92,9 +93,14 @@ class _Curves:
         return self.of(f"validation_{key}", "validation", "dots", 1)
 
     def losses(self) -> list[Series]:
-        """The loss of the steps, smoothed where there are many, and of validation."""
+        """The loss of the steps, smoothed where there are many, and of validation.
+
+        What is learnt from a teacher is no loss of the text alone, as validation's is.
+        """
         found: list[Series] = []
-        for raw in self.of("loss", "training"):
+        for record, raw in zip(self._records, self.of("loss", "training"), strict=True):
+            if record.recipe.get("teacher"):
+                raw = replace(raw, name=f"{raw.name}, with the teacher")
             smoothed = smooth(raw.points)
             if smoothed == list(raw.points):
                 found.append(raw)

@@ -194,6 +194,17 @@ def test_data_with_losses_of_their_own_have_a_chart(tmp_path: Path) -> None:
     assert "&lt;news&gt;: last 4.5" in chart[0]
 
 
+def test_the_curve_of_a_run_with_a_teacher_says_so(tmp_path: Path) -> None:
+    alone, taught = make_run(tmp_path / "alone"), make_run(tmp_path / "taught")
+    with (taught / "recipe.toml").open("a") as file:
+        file.write('[teacher]\nmodel = "hf/teacher"\n')
+    assert "training, with the teacher, smoothed" in _page(taught)
+    assert "with the teacher" not in _page(alone)
+    page = _page(alone, taught)
+    assert "taught: training, with the teacher" in page
+    assert "alone: training, with the teacher" not in page
+
+
 def test_a_report_is_written_over_a_report_and_over_nothing_else(tmp_path: Path) -> None:
     records = [read_record(make_run(tmp_path / "run"))]
     page = tmp_path / "new" / "page.html"
