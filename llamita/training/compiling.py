@@ -10,12 +10,16 @@ import os
 import shutil
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from llamita.model import Transformer
 from llamita.training.step import Compile, LossSum
+
+# Compiling takes about half a minute on two cores; a shorter run does not win it back.
+_COMPILE_FROM_SECONDS = 120.0
 
 
 def has_compiler(device: torch.device) -> bool:
@@ -24,6 +28,19 @@ def has_compiler(device: torch.device) -> bool:
         names = (os.environ.get("CXX"), "g++", "clang++")
         return any(name and shutil.which(name) for name in names)
     return device.type == "cuda"
+
+
+def choose_compilation(
+    wanted: str, device: torch.device, expected_seconds: float
+) -> tuple[Literal["on", "off"], str]:
+    """`on` or `off`, and the reason in words. `auto` compiles where a run wins it back."""
+    if wanted != "auto":
+        return ("on" if wanted == "on" else "off"), "as asked"
+    if expected_seconds < _COMPILE_FROM_SECONDS:
+        return "off", "the run is short"
+    if not has_compiler(device):
+        return "off", "no C++ compiler" if device.type == "cpu" else f"not done on {device.type}"
+    return "on", "the run is long"
 
 
 class CompiledLoss:

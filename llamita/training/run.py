@@ -28,7 +28,7 @@ from llamita.model.placement import choose_device
 from llamita.tokenizer import Tokenizer
 from llamita.training.budget import steps_that_fit
 from llamita.training.checkpoints import has_checkpoints
-from llamita.training.compiling import has_compiler
+from llamita.training.compiling import choose_compilation
 from llamita.training.determinism import fix_workspace
 from llamita.training.initial import InitialModel, check_unchanged
 from llamita.training.inputs import (
@@ -48,8 +48,6 @@ from llamita.training.trainer import Trainer
 
 LOCK_NAME = ".lock"
 
-# Compiling takes about half a minute on two cores; a shorter run does not win it back.
-_COMPILE_FROM_SECONDS = 120.0
 _USUAL_FLOPS = {"cpu": 2e11, "cuda": 5e13}
 
 
@@ -267,11 +265,11 @@ def _decide_machine(recipe: Recipe, config: ModelConfig, observer: Observer) -> 
         fix_workspace()  # before the products that are timed here
     device = choose_device(None if wanted.device == "auto" else wanted.device)
     precision, reason = choose_precision(wanted.precision, device)
-    compiling = wanted.compile
-    if compiling == "auto":
-        long_enough = _expected_seconds(recipe, config, device.type) >= _COMPILE_FROM_SECONDS
-        compiling = "on" if long_enough and has_compiler(device) else "off"
-    observer.say(f"computing on {device.type} in {precision} ({reason}), compilation {compiling}")
+    seconds = _expected_seconds(recipe, config, device.type)
+    compiling, why = choose_compilation(wanted.compile, device, seconds)
+    observer.say(
+        f"computing on {device.type} in {precision} ({reason}), compilation {compiling} ({why})"
+    )
     settled = {"device": device.type, "precision": precision, "compile": compiling}
     return recipe.model_copy(update={"machine": wanted.model_copy(update=settled)})
 

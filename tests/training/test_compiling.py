@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 
 import pytest
@@ -10,7 +11,7 @@ from torch._dynamo.utils import counters
 
 from llamita.config import preset
 from llamita.model import Transformer
-from llamita.training.compiling import CompiledLoss
+from llamita.training.compiling import CompiledLoss, choose_compilation
 from llamita.training.step import loss_sum_function
 
 CPU = torch.device("cpu")
@@ -69,3 +70,15 @@ def test_a_failure_leaves_layers_that_are_not_compiled() -> None:
     torch.testing.assert_close(compiled(*_ids()), expected)
     assert counters["stats"]["unique_graphs"] == 0
     assert said == ["going on without compilation: no compiler"]
+
+
+def test_whether_to_compile_is_decided_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_compilation("on", CPU, 1) == ("on", "as asked")
+    assert choose_compilation("off", CPU, 1e6) == ("off", "as asked")
+    assert choose_compilation("auto", CPU, 1) == ("off", "the run is short")
+    assert choose_compilation("auto", torch.device("mps"), 1e6) == ("off", "not done on mps")
+    monkeypatch.setenv("CXX", sys.executable)
+    assert choose_compilation("auto", CPU, 1e6) == ("on", "the run is long")
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", "")
+    assert choose_compilation("auto", CPU, 1e6) == ("off", "no C++ compiler")
