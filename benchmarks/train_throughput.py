@@ -81,7 +81,9 @@ def our_trainer(data: Path, folder: Path, optimizer: str, *, deterministic: bool
     opened = TrainingData.open([data])
     config = recipe.model_shape(opened.tokenizer.vocab_size)
     model = Transformer(config).initialize(0, zero_outputs=True)
-    return Trainer(folder, opened, recipe, model, opened.tokenizer, SILENT)
+    trainer = Trainer(folder, opened, recipe, model, opened.tokenizer, SILENT)
+    trainer.compile()
+    return trainer
 
 
 def peer_steps(trainer: Trainer) -> dict[str, Step]:

@@ -31,6 +31,7 @@ def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> in
     even where that makes the whole longer than asked.
     """
     started = time.perf_counter()
+    trainer.compile()
     recipe, observer, run = trainer.recipe, trainer.observer, trainer.run_directory
     weights = copy.deepcopy(trainer.model.state_dict())
     loader = trainer.loader.state_dict()

@@ -95,9 +95,7 @@ class Trainer:
         self.meter = Meter(model.config, recipe.batch.context_length)
         self._is_best = False
         self._warned_of_empty_step = False
-        if recipe.machine.compile == "on":
-            with self.computing():
-                self._compile()
+        self._arithmetic_before: dict[str, Any] = {}
         torch.manual_seed(recipe.seed)
 
     @property
@@ -126,8 +124,13 @@ class Trainer:
         """What every step and validation must run in to be exact."""
         return deterministic_algorithms(self.recipe.machine.deterministic, self.observer.say)
 
+    def compile(self) -> None:
+        """Compile the steps, if the recipe asks for it, once. Whatever that draws is put back."""
+        if self.recipe.machine.compile == "on" and not isinstance(self.loss_sum, CompiledLoss):
+            with self.computing(), torch.random.fork_rng(self._devices()):
+                self._compile()
+
     def _compile(self) -> None:
-        """Compile before the random state is set: what that draws must not reach the run."""
         compiled = CompiledLoss(self.model, self._make_loss, self.observer.say)
         beginning = self.loader.state_dict()
         compiled.warm_up(*on_device(self.loader.next_batch(), self.device))
@@ -159,8 +162,7 @@ class Trainer:
             # What was best and what was usual were so of other text.
             self.best_loss = math.inf
             self.guard.load_state_dict({})
-        for change in arithmetic_changes(progress.get("arithmetic", {}), self._arithmetic()):
-            self.observer.say(f"{change}: the numbers may differ in their last bits")
+        self._arithmetic_before = progress.get("arithmetic", {})
         write_model(
             self.model.config,
             self.model.state_dict(),
@@ -187,6 +189,10 @@ class Trainer:
         is_due = False
         started = saved_at = time.monotonic()
         seconds_before = self.seconds
+        if self.step < self.steps:
+            self.compile()
+            for change in arithmetic_changes(self._arithmetic_before, self._arithmetic()):
+                self.observer.say(f"{change}: the numbers may differ in their last bits")
         log = MetricsLog(self.run_directory, self.step)
         with (
             closing(log),

@@ -187,6 +187,51 @@ def test_without_a_working_compiler_the_run_goes_on_with_one_line(
     assert are_same(weights_of(tmp_path / "run"), weights_of(tmp_path / "eager"))
 
 
+def test_compiling_draws_nothing_and_is_left_out_where_no_step_is_left(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[object] = []
+
+    class Drawing:
+        def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+            made.append(self)
+            self.function = function
+            torch.rand(10)
+
+        def __call__(self, *arguments: torch.Tensor) -> torch.Tensor:
+            return self.function(*arguments)
+
+    dropout = "model.residual_dropout=0.2"
+    train(data, tmp_path / "eager", small_recipe(dropout))
+    monkeypatch.setattr(torch, "compile", lambda function, **options: Drawing(function))
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: None)
+    recipe = small_recipe(dropout, "machine.compile=on")
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "run", recipe, observer=stop_after(2))
+    made.clear()
+    said: list[str] = []
+    train(data, tmp_path / "run", observer=Observer(said.append, lambda *args: None))
+    assert made
+    assert not [line for line in said if "numbers may differ" in line]
+    assert are_same(weights_of(tmp_path / "run"), weights_of(tmp_path / "eager"))
+    made.clear()
+    assert train(data, tmp_path / "run").was_finished
+    assert not made
+
+
+def test_a_resume_that_cannot_compile_any_more_says_that_numbers_may_differ(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: None)
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "run", small_recipe("machine.compile=on"), observer=stop_after(2))
+    monkeypatch.setattr(torch, "compile", lambda f, **options: _NoCompiler(f, "forward"))
+    said: list[str] = []
+    train(data, tmp_path / "run", observer=Observer(said.append, lambda *args: None))
+    assert [line for line in said if line.startswith("compilation was on and is off: ")]
+
+
 def test_transformers_reads_the_trained_model(data: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
 
