@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from llamita.errors import ConfigError
-from llamita.training.recipe import Length, Recipe, Teacher
-from llamita.training.recipe_file import build_recipe, load_recipe, save_recipe
+from llamita.training.recipe import Length, Recipe, Source, Teacher
+from llamita.training.recipe_file import build_recipe, load_recipe, parse_toml, save_recipe
 
 
 def test_a_recipe_survives_being_written_and_read(tmp_path: Path) -> None:
@@ -111,3 +112,19 @@ def test_where_the_model_comes_from_is_replaced_as_a_whole(tmp_path: Path) -> No
     assert (kept.init, kept.init_fingerprint) == ("old", "sha256:1")
     with pytest.raises(ConfigError, match="preset and init are both given"):
         build_recipe(path, ['init="new"', "model.preset=tiny"], {})
+
+
+def test_the_documented_settings_are_all_and_their_values_the_defaults(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    shown = page.partition("```toml")[2].partition("```")[0]
+    (tmp_path / "shown.toml").write_text(shown, encoding="utf-8")
+    assert load_recipe(tmp_path / "shown.toml") == Recipe()
+    uncommented = parse_toml(re.sub(r"^# (?=[\w\[])", "", shown, flags=re.MULTILINE))
+    for name, field in Recipe.model_fields.items():
+        table = {"data": Source, "teacher": Teacher}.get(name, field.annotation)
+        if name == "data":
+            uncommented[name] = uncommented[name][0]
+        fields = getattr(table, "model_fields", None)
+        assert name in uncommented
+        if fields is not None:
+            assert uncommented[name].keys() == fields.keys(), name
