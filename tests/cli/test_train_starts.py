@@ -115,3 +115,16 @@ def test_help_explains_the_ways_to_start(capsys: pytest.CaptureFixture[str]) -> 
     words = " ".join(capsys.readouterr().out.split())
     for flag in ("--params SIZE", "--init MODEL", "--teacher MODEL", "smollm2-135m", "tinyllama"):
         assert flag in words
+
+
+def test_a_recorded_recipe_is_begun_with_a_model_and_again_without(
+    data: Path, base: Path, tmp_path: Path
+) -> None:
+    with_model, fresh = tmp_path / "with", tmp_path / "fresh"
+    recorded = ["--config", str(base / "recipe.toml"), "--init", str(base)]
+    assert run(["train", *recorded, "-o", str(with_model)]) == 0
+    recipe = load_recipe(with_model / "recipe.toml")
+    assert (recipe.init, recipe.model) == (str(base), {})
+    again = ["--config", str(with_model / "recipe.toml"), "--preset", "tiny"]
+    assert run(["train", *again, "-o", str(fresh)]) == 0
+    assert load_recipe(fresh / "recipe.toml") == load_recipe(base / "recipe.toml")
