@@ -301,7 +301,7 @@ def test_steps_without_labels_change_nothing_and_warn_once(
     assert len(caught) == 1
     losses = [m["loss"] for m in metrics_of(tmp_path / "masked") if "loss" in m]
     assert losses == [0.0, 0.0, 0.0]
-    fresh = Transformer(llamita.load(tmp_path / "masked").config).initialize(0)
+    fresh = Transformer(llamita.load(tmp_path / "masked").config).initialize(0, zero_outputs=True)
     saved = weights_of(tmp_path / "masked")
     assert all(
         torch.equal(saved[name], tensor)
