@@ -89,7 +89,7 @@ class CompiledLoss:
         try:
             return self._function(input_ids, labels, document_ids)
         except Exception as error:
-            if self._function is self._plain:
+            if not self.is_compiled:
                 raise
             self._give_up(error)
             return self._plain(input_ids, labels, document_ids)

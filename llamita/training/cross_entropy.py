@@ -81,8 +81,9 @@ class _HeadLoss(torch.autograd.Function):
         wants_gradients = any(ctx.needs_input_grad)
         narrow = weight.to(dtype)
         total = torch.zeros((), device=hidden.device)
-        d_hidden = torch.empty_like(hidden)
-        d_weight = torch.zeros_like(weight, dtype=torch.float32)
+        if wants_gradients:
+            d_hidden = torch.empty_like(hidden)
+            d_weight = torch.zeros_like(weight, dtype=torch.float32)
         for rows in _chunks(len(labels), chunk_rows or _chunk_rows(weight)):
             states = hidden[rows].to(dtype)
             loss, d_logits = of_chunk(F.linear(states, narrow), labels[rows], rows)
