@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from llamita.data.loader import Batch
 from llamita.errors import Interrupted, TrainingError
 from llamita.training import trainer as trainer_module
 from llamita.training import validation as validation_module
 from llamita.training.health import all_finite
-from llamita.training.metrics import OF_THE_MACHINE, read_metrics
+from llamita.training.metrics import read_metrics
 from llamita.training.observer import SILENT, Observer
 from llamita.training.run import train
 from llamita.training.step import LossSum, StepResult, accumulate_gradients
 from llamita.training.trainer import Trainer
 from tests.training.recipes import small_recipe
+from tests.training.runs import are_same, metrics_of, weights_of
 
 # The loss of chosen steps is multiplied.
 Factor = Callable[[Sequence[Batch]], float]
@@ -51,19 +51,6 @@ def _at_steps(*steps: int, by: float = math.nan) -> Factor:
 def _by_content(by: float) -> Factor:
     """Always the same batches, whenever they are drawn."""
     return lambda batches: by if int(batches[0].input_ids.sum()) % 5 == 0 else 1.0
-
-
-def _weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "latest" / "model.safetensors")
-
-
-def _same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
-
-
-def _log(run: Path) -> list[dict[str, Any]]:
-    lines = read_metrics(run / "metrics.jsonl")
-    return [{k: v for k, v in line.items() if k not in OF_THE_MACHINE} for line in lines]
 
 
 def test_a_bad_step_changes_neither_weights_nor_optimizer_and_is_told(
@@ -98,7 +85,7 @@ def test_a_bad_step_changes_neither_weights_nor_optimizer_and_is_told(
     assert [line for line in said if "skipped" in line] == [
         "step 4 skipped: loss nan, gradient norm nan"
     ]
-    skipped = [line for line in _log(tmp_path / "run") if "skipped" in line]
+    skipped = [line for line in metrics_of(tmp_path / "run") if "skipped" in line]
     assert [(line["step"], line["skipped"], line["reason"]) for line in skipped] == [
         (4, "nonfinite", "loss nan, gradient norm nan")
     ]
@@ -122,10 +109,12 @@ def test_a_run_with_spikes_resumes_to_the_bit(
         with pytest.raises(Interrupted):
             train(data, tmp_path / "parts", recipe, observer=Observer(lambda text: None, stop))
     train(data, tmp_path / "parts", recipe)
-    spikes = [line["step"] for line in _log(tmp_path / "whole") if line.get("skipped") == "spike"]
+    spikes = [
+        line["step"] for line in metrics_of(tmp_path / "whole") if line.get("skipped") == "spike"
+    ]
     assert [step for step in spikes if step > 21]
-    assert _log(tmp_path / "whole") == _log(tmp_path / "parts")
-    assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "parts"))
+    assert metrics_of(tmp_path / "whole") == metrics_of(tmp_path / "parts")
+    assert are_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
 
 
 def signal_self() -> None:
@@ -144,12 +133,12 @@ def test_nothing_but_bad_steps_ends_the_run_with_the_last_good_checkpoint_whole(
     with pytest.raises(TrainingError, match=r"last 3 steps were all bad.*at step 9") as error:
         train(data, tmp_path / "run", small_recipe(*settings, steps=12))
     assert "optimizer.learning_rate" in (error.value.hint or "")
-    assert all_finite(_weights(tmp_path / "run").values())
+    assert all_finite(weights_of(tmp_path / "run").values())
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["step"] for line in lines if "skipped" in line] == [7, 8, 9]
     monkeypatch.setattr(trainer_module, "accumulate_gradients", accumulate_gradients)
     train(data, tmp_path / "run", small_recipe(*settings, steps=12))
-    assert _same(_weights(tmp_path / "whole"), _weights(tmp_path / "run"))
+    assert are_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "run"))
 
 
 def test_a_save_waits_for_a_loss_that_is_a_number(
@@ -169,11 +158,11 @@ def test_a_run_whose_last_step_is_no_number_is_saved_and_finished(
     train(data, run, small_recipe("watch.validations=2"))
     newest = max(path.name for path in (run / "checkpoints").iterdir())
     assert newest == "step-0000006"
-    assert all_finite(_weights(run).values())
-    assert [line["step"] for line in _log(run) if "validation_loss" in line] == [3, 6]
-    before = _log(run)
+    assert all_finite(weights_of(run).values())
+    assert [line["step"] for line in metrics_of(run) if "validation_loss" in line] == [3, 6]
+    before = metrics_of(run)
     assert train(data, run).was_finished
-    assert _log(run) == before
+    assert metrics_of(run) == before
 
 
 def test_ctrl_c_after_a_bad_step_says_that_it_is_not_saved(
@@ -207,7 +196,7 @@ def test_weights_that_an_update_broke_are_never_saved(
     monkeypatch.setattr(Trainer, "take_step", breaking)
     with pytest.raises(TrainingError, match=f"infinities or NaN after step {broken_after}"):
         train(data, tmp_path / "run", small_recipe("checkpoints.every_minutes=1e-9"))
-    assert all_finite(_weights(tmp_path / "run").values())
+    assert all_finite(weights_of(tmp_path / "run").values())
     newest = max(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert newest == f"step-{broken_after - 1:07d}"
 
@@ -242,7 +231,7 @@ def test_held_out_text_without_a_label_is_not_taken_for_a_loss_of_zero(
     observer = Observer(say=said.append, on_step=SILENT.on_step)
     train(data, tmp_path / "run", small_recipe(), observer=observer)
     assert "no held-out token is labelled: nothing is validated" in said
-    assert not [line for line in _log(tmp_path / "run") if "validation_loss" in line]
+    assert not [line for line in metrics_of(tmp_path / "run") if "validation_loss" in line]
     assert not (tmp_path / "run" / "best").exists()
 
 
@@ -252,13 +241,13 @@ def test_a_fresh_run_starts_near_the_logarithm_of_its_vocabulary(
     data: Path, tmp_path: Path, preset: str, shape: tuple[str, ...]
 ) -> None:
     train(data, tmp_path / "run", small_recipe(f"model.preset={preset}", *shape, steps=1))
-    first = _log(tmp_path / "run")[0]
+    first = metrics_of(tmp_path / "run")[0]
     assert abs(first["loss"] - math.log(300)) < 0.3
 
 
 def test_validation_every_so_many_steps_and_at_the_end(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", small_recipe("watch.validate_every=2", steps=5))
-    steps = [line["step"] for line in _log(tmp_path / "run") if "validation_loss" in line]
+    steps = [line["step"] for line in metrics_of(tmp_path / "run") if "validation_loss" in line]
     assert steps == [2, 4, 5]
 
 

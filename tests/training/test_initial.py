@@ -30,6 +30,7 @@ from llamita.training.recipe import Recipe
 from llamita.training.recipe_file import load_recipe
 from llamita.training.run import train
 from tests.training.recipes import small_recipe
+from tests.training.runs import weights_of
 from tests.training.tokenizers import with_added
 
 
@@ -43,10 +44,6 @@ def base(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("base") / "run"
     train(data, run, small_recipe("model.residual_dropout=0.1", steps=3))
     return run
-
-
-def _weights(run: Path, name: str = "latest") -> dict[str, torch.Tensor]:
-    return load_file(run / name / "model.safetensors")
 
 
 def _save(folder: Path, tokenizer: Tokenizer, **fields: object) -> Path:
@@ -90,7 +87,7 @@ def test_a_run_that_goes_on_begins_at_the_loss_where_the_other_ended(
     end = [m for m in read_metrics(base / "metrics.jsonl") if "validation_loss" in m][-1]
     begin = [m for m in read_metrics(tmp_path / "run" / "metrics.jsonl") if "validation_loss" in m]
     assert begin[0]["validation_loss"] == end["validation_loss"]
-    before, after = _weights(base), _weights(tmp_path / "run")
+    before, after = weights_of(base), weights_of(tmp_path / "run")
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
@@ -102,9 +99,9 @@ def test_init_and_its_fingerprint_stand_in_the_recipe_and_replay(
     assert recipe.init == str(base)
     assert (recipe.init_fingerprint or "").startswith("sha256:")
     train(None, tmp_path / "again", recipe)
-    first, second = _weights(tmp_path / "run"), _weights(tmp_path / "again")
+    first, second = weights_of(tmp_path / "run"), weights_of(tmp_path / "again")
     assert all(torch.equal(first[name], second[name]) for name in first)
-    assert not torch.equal(first["model.norm.weight"], _weights(base)["model.norm.weight"])
+    assert not torch.equal(first["model.norm.weight"], weights_of(base)["model.norm.weight"])
 
 
 def test_a_run_resumes_without_its_model_and_to_the_bit(
@@ -118,7 +115,7 @@ def test_a_run_resumes_without_its_model_and_to_the_bit(
         train(data, tmp_path / "parts", recipe, observer=_stop_after(3))
     shutil.rmtree(model)
     train(data, tmp_path / "parts", recipe)
-    whole, parts = _weights(tmp_path / "whole"), _weights(tmp_path / "parts")
+    whole, parts = weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 

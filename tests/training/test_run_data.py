@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from llamita.cli.main import run as run_command
 from llamita.data.folder import DataFolder
@@ -26,15 +24,7 @@ from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.record import read_record
 from llamita.training.run import train
 from tests.training.recipes import small_recipe
-
-
-def _weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "latest" / "model.safetensors")
-
-
-def _same(a: Path, b: Path) -> bool:
-    first, second = _weights(a), _weights(b)
-    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+from tests.training.runs import are_same, weights_of
 
 
 def _stop_after(step: int) -> Observer:
@@ -80,7 +70,7 @@ def test_a_run_is_replayed_from_its_recipe_alone(
     capsys.readouterr()
     assert run_command(replay) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 6
-    assert _same(tmp_path / "a", tmp_path / "b")
+    assert are_same(weights_of(tmp_path / "a"), weights_of(tmp_path / "b"))
     assert recipe.read_text() == (tmp_path / "b" / "recipe.toml").read_text()
     assert run_command(replay) == 0  # finished: nothing to do
 
@@ -94,7 +84,7 @@ def test_a_resumed_mixture_ends_as_the_uninterrupted_one(
     with pytest.raises(Interrupted):
         train(None, tmp_path / "parts", observer=_stop_after(5))
     train(None, tmp_path / "parts")
-    assert _same(tmp_path / "whole", tmp_path / "parts")
+    assert are_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
 
 
 def test_each_source_has_its_loss_and_its_epochs_in_the_log(
@@ -137,7 +127,7 @@ def test_changed_data_is_not_replayed_unless_that_is_asked_for(
     assert load_recipe(tmp_path / "b" / "recipe.toml").data != recipe.data
     # What is named on the command line counts before the recipe.
     train(data, tmp_path / "c", recipe)
-    assert _same(tmp_path / "a", tmp_path / "c")
+    assert are_same(weights_of(tmp_path / "a"), weights_of(tmp_path / "c"))
 
 
 def test_a_run_remembers_that_its_data_was_changed(
@@ -161,7 +151,7 @@ def test_moved_data_is_the_same_data(data: Path, tmp_path: Path) -> None:
         train(None, tmp_path / "run")
     train(tmp_path / "there", tmp_path / "run", small_recipe())
     train(data, tmp_path / "whole", small_recipe())
-    assert _same(tmp_path / "whole", tmp_path / "run")
+    assert are_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "run"))
     assert RunManifest.load(tmp_path / "run").earlier_data == []
     assert train(None, tmp_path / "run").was_finished
 
@@ -203,7 +193,7 @@ def test_a_run_of_an_earlier_version_goes_on_with_the_data_it_names(
     path.write_text(json.dumps(manifest))
     train(None, tmp_path / "run")
     train(data, tmp_path / "whole", small_recipe())
-    assert _same(tmp_path / "whole", tmp_path / "run")
+    assert are_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "run"))
 
 
 @pytest.mark.parametrize(
@@ -287,7 +277,7 @@ def test_token_bins_are_trained_on_resumed_and_watched(
     with pytest.raises(Interrupted):
         train(bins, tmp_path / "parts", small_recipe(), observer=_stop_after(3))
     train(None, tmp_path / "parts")
-    assert _same(tmp_path / "whole", tmp_path / "parts")
+    assert are_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
     last = read_metrics(tmp_path / "whole" / "metrics.jsonl")[-1]
     assert last["validation_bits_per_byte"] == pytest.approx(
         last["validation_loss"] / np.log(2)  # a byte is a token here

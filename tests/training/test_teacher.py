@@ -23,6 +23,7 @@ from llamita.training.recipe_file import load_recipe
 from llamita.training.run import train
 from llamita.training.teacher import load_teacher
 from tests.training.recipes import small_recipe
+from tests.training.runs import are_same, weights_of
 from tests.training.tokenizers import with_added
 
 CPU = torch.device("cpu")
@@ -39,15 +40,6 @@ def big(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _recipe(teacher: Path, *assignments: str, steps: int = 6) -> Recipe:
     return small_recipe(f"teacher.model={teacher}", *assignments, steps=steps)
-
-
-def _weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "latest" / "model.safetensors")
-
-
-def _same(a: Path, b: Path) -> bool:
-    one, other = _weights(a), _weights(b)
-    return all(torch.equal(one[name], other[name]) for name in one)
 
 
 def _stop_after(step: int) -> Observer:
@@ -74,7 +66,7 @@ def test_the_teacher_stands_in_the_recipe_with_its_fingerprint_and_is_left_alone
     assert any("learning from" in line and "weight 0.7, temperature 3" in line for line in said)
     assert (big / "latest" / "model.safetensors").read_bytes() == before
     train(data, tmp_path / "plain", small_recipe())
-    assert not _same(tmp_path / "run", tmp_path / "plain")
+    assert not are_same(weights_of(tmp_path / "run"), weights_of(tmp_path / "plain"))
 
 
 @pytest.mark.parametrize("packing", ["stream", "documents"])
@@ -92,13 +84,13 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(
     with pytest.raises(Interrupted):
         train(data, tmp_path / "parts", recipe, observer=_stop_after(4))
     train(data, tmp_path / "parts", recipe)
-    assert _same(tmp_path / "whole", tmp_path / "parts")
+    assert are_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
 
 
 def test_the_settled_recipe_replays_the_run(data: Path, big: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "run", _recipe(big))
     train(None, tmp_path / "again", load_recipe(tmp_path / "run" / "recipe.toml"))
-    assert _same(tmp_path / "run", tmp_path / "again")
+    assert are_same(weights_of(tmp_path / "run"), weights_of(tmp_path / "again"))
 
 
 def test_validation_stays_plain_cross_entropy(data: Path, big: Path, tmp_path: Path) -> None:
@@ -195,5 +187,5 @@ def test_a_compiled_run_resumes_to_the_bit_too(data: Path, big: Path, tmp_path: 
     with pytest.raises(Interrupted):
         train(data, tmp_path / "parts", recipe, observer=_stop_after(3))
     train(data, tmp_path / "parts", recipe)
-    assert _same(tmp_path / "whole", tmp_path / "parts")
+    assert are_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
     assert not [line for line in said if "without compilation" in line]
