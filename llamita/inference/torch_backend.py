@@ -8,10 +8,11 @@ import torch
 
 from llamita.inference.backend import Logits, Segment
 from llamita.inference.stopping import context_length
-from llamita.model.cached_attention import DecodePlan, PrefillPlan, Stretch
+from llamita.model.decode_plan import DecodePlan
 from llamita.model.fused import CachePlan, FusedDecoder
 from llamita.model.kv_cache import KVCache
 from llamita.model.placement import parse_dtype
+from llamita.model.prefill_plan import PrefillPlan, Stretch
 from llamita.model.transformer import Transformer
 
 

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from llamita.config import ModelConfig
 from llamita.errors import GenerationError
+from llamita.model.decode_plan import OneRead
 from llamita.model.norm import RMSNorm
-from llamita.model.steps import Projection, Steps, after, before, project, rms_norm
+from llamita.model.steps import Projection, Steps, after, before, last_logits, whole_layer
 from llamita.model.transformer import DecoderLayer, Transformer
 
 
@@ -28,6 +29,12 @@ class CachePlan(Protocol):
 
         Queries and keys come unrotated; their memory may be written to.
         """
+
+    def in_one_read(self, dtype: torch.dtype) -> OneRead | None:
+        """The pass as tensors alone, for queries of `dtype`, where it can be given so."""
+
+    def held(self, layer: int) -> Tensor:
+        """What the cache holds of one layer: [2, slots, K, size, D]."""
 
 
 class FusedDecoder:
@@ -42,8 +49,9 @@ class FusedDecoder:
     A projection or head that is no plain `nn.Linear` (an adapter around one, quantized weights) is
     called as the module it is. Forward hooks of the other modules are not called.
 
-    compile: compute what lies between attentions through `torch.compile`. Compiled code is kept on
-    disk, by PyTorch. Without a working compiler one warning is logged and nothing else differs.
+    compile: compute through `torch.compile`: whole layers, where a pass can be given as tensors,
+    else what lies between attentions. Compiled code is kept on disk, by PyTorch. Without a working
+    compiler one warning is logged and nothing else differs.
     """
 
     def __init__(self, model: Transformer, *, compile: bool = False) -> None:
@@ -88,10 +96,17 @@ class FusedDecoder:
         Runs in inference mode.
         """
         x = self._model.model.embed_tokens(token_ids)
-        last = len(self._layers) - 1
-        for index, layer in enumerate(self._layers):
-            x = layer(x, plan, wanted if index == last else None, self._steps)
-        return project(rms_norm(x, *self._norm), self._head)
+        read = plan.in_one_read(x.dtype) if self._steps.are_compiled else None
+        if read is not None:
+            for layer in self._layers:
+                x = layer.whole(x, plan, read, self._steps)
+            x = x if wanted is None else x[wanted]
+        else:
+            last = len(self._layers) - 1
+            for index, layer in enumerate(self._layers):
+                x = layer(x, plan, wanted if index == last else None, self._steps)
+        logits: Tensor = self._steps.run(last_logits, x, self._norm, self._head)
+        return logits
 
     def _watch(self) -> None:
         """Take note of where the model's modules and parameters are held."""
@@ -115,7 +130,7 @@ class FusedDecoder:
 
 
 class _Layer:
-    """One `DecoderLayer`: what lies before attention, attention, and what lies after."""
+    """One `DecoderLayer`: what lies before attention, attention, and what lies after; or whole."""
 
     def __init__(self, layer: nn.Module, config: ModelConfig, joins: bool) -> None:
         if type(layer) is not DecoderLayer:
@@ -143,6 +158,14 @@ class _Layer:
             x, y = x[wanted], y[wanted]
         rest = (self._output, self._mlp_norm, self._gate_up, self._down)
         output: Tensor = steps.run(after, x, y, *rest)
+        return output
+
+    def whole(self, x: Tensor, plan: CachePlan, read: OneRead, steps: Steps) -> Tensor:
+        """As calling it, in one step."""
+        given = (self._heads, self._input_norm, self._qkv, self._head_norms, self._output)
+        rest = (self._mlp_norm, self._gate_up, self._down)
+        held = plan.held(self._index)
+        output: Tensor = steps.run(whole_layer, x, read, held, *given, *rest)
         return output
 
 

@@ -47,6 +47,11 @@ class KVCache:
         self.held = self._zeros(0, 0)
 
     @property
+    def is_on_gpu(self) -> bool:
+        """Whether asking for a number of a tensor makes the caller wait."""
+        return self.device.type != "cpu"
+
+    @property
     def slots(self) -> int:
         """How many rows there is room for."""
         return len(self._filled)
@@ -90,21 +95,12 @@ class KVCache:
             raise ValueError(f"position {end - 1} is past the cache's capacity of {self.capacity}")
         self._filled[slot] = max(self._filled[slot], min(end, self.size))
 
-    def layer(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer: two [slots, K, size, D]."""
-        return self.held[layer, 0], self.held[layer, 1]
-
     def places(self, slots: Tensor, positions: Tensor) -> Tensor:
-        """Where `write` puts the tokens at `positions` [N] of `slots` [N]: [N × 2 × K]."""
+        """Where `write` is to put the tokens at `positions` [N] of `slots` [N]: [N × 2 × K]."""
         halves = torch.arange(2, device=self.device)[:, None] * self.slots
         heads = torch.arange(self._heads, device=self.device)
         rows = (halves + slots[:, None, None]) * self._heads + heads
         return (rows * self.size + positions[:, None, None] % self.size).flatten()
-
-    def write(self, layer: int, places: Tensor, keys_values: Tensor) -> None:
-        """Store the keys and the values [N, K + K, D] of one layer at what `places` gave."""
-        rows = self.held[layer].view(-1, self._head_dim)
-        rows[places] = keys_values.reshape(-1, self._head_dim).to(self.dtype)
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Make the first `length` positions of slot `target` those of slot `source`."""
@@ -137,3 +133,12 @@ class KVCache:
         lazy = np.zeros(count + _ALIGNMENT // width, dtype=f"i{width}")  # NumPy has no bfloat16
         begin = -lazy.ctypes.data % _ALIGNMENT // width
         return torch.from_numpy(lazy[begin : begin + count]).view(self.dtype).view(shape)
+
+
+def write(held: Tensor, places: Tensor, keys_values: Tensor) -> None:
+    """Store keys and values [N, K + K, D] in one layer's cache, at what `KVCache.places` gave.
+
+    held: [2, slots, K, size, D].
+    """
+    width = held.shape[-1]
+    held.view(-1, width)[places] = keys_values.reshape(-1, width).to(held.dtype)

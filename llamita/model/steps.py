@@ -1,4 +1,4 @@
-"""What a layer computes before and after attention when only reading, compiled on request.
+"""What a layer computes when only reading, in steps that are compiled on request.
 
 The same formulas as the modules of `transformer.py`, in fewer steps and with nothing kept for a
 backward pass. Rows of all sequences lie one below the other, [N, C].
@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from llamita.model.decode_plan import OneRead
 from llamita.model.precision import is_slow, linear
 
 Projection: TypeAlias = "Sequence[tuple[Tensor, Tensor | None] | nn.Module]"
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Steps:
-    """`before` and `after`, compiled while that is wanted and works.
+    """The functions below, compiled while that is wanted and works.
 
     Compilers fail early or late: without a C++ compiler at once, over shapes in any later pass.
     Either way one warning is logged, and from then on nothing is compiled.
@@ -36,6 +37,11 @@ class Steps:
         self._compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._compiles = compiles
 
+    @property
+    def are_compiled(self) -> bool:
+        """Whether `run` calls what was compiled."""
+        return bool(self._compiled)
+
     def prepare(self, weight: Tensor) -> None:
         """Compile, if it is still to be done, for weights like this one."""
         if not self._compiles or self._compiled:
@@ -43,7 +49,12 @@ class Steps:
         try:
             torch.compile(lambda x: x.neg())(torch.ones(2, device=weight.device))
             is_slow(weight.dtype)  # timed now, not inside a trace
-            self._compiled = {step: torch.compile(step) for step in (before, after)}
+            # Calls from C++ between the kernels of a graph: 4 of 25 ms of a step of 135M.
+            options: Any = {"cpp_wrapper": True} if weight.device.type == "cpu" else None
+            self._compiled = {
+                step: torch.compile(step, options=options)
+                for step in (before, after, whole_layer, last_logits)
+            }
         except Exception as error:  # no compiler, one that fails, no kernels for the device
             self._give_up(error)
 
@@ -93,6 +104,32 @@ def after(
     x = x + project(y, output)
     gate, up = project(rms_norm(x, *norm), gate_up).chunk(2, dim=-1)
     return project(F.silu(gate, inplace=True).mul_(up), down).add_(x)
+
+
+def whole_layer(
+    x: Tensor,
+    read: OneRead,
+    held: Tensor,
+    heads: Sequence[int],
+    norm: Norm,
+    qkv: Projection,
+    head_norms: Sequence[Norm],
+    output: Projection,
+    mlp_norm: Norm,
+    gate_up: Projection,
+    down: Projection,
+) -> Tensor:
+    """A decode step's residual stream [N, C] through one layer, whose cache is `held`.
+
+    Not worth its checks uncompiled, so it is only for compiling: see `OneRead`.
+    """
+    y = read.attend(held, before(x, norm, qkv, head_norms, heads))
+    return after(x, y, output, mlp_norm, gate_up, down)
+
+
+def last_logits(x: Tensor, norm: Norm, head: Projection) -> Tensor:
+    """The residual stream [M, C] after the last layer to logits [M, V]."""
+    return project(rms_norm(x, *norm), head)
 
 
 def project(x: Tensor, parts: Projection) -> Tensor:

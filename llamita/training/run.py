@@ -190,11 +190,8 @@ def _build(
         f"{recipe.batch.context_length}; {data.train_tokens:,} training tokens"
     )
     trainer = Trainer(run, data, recipe, model, data.tokenizer, observer, teacher)
-    for line in trainer.loader.notes:
+    for line in trainer.notes:
         observer.say(line)
-    validated = {one.name for one in trainer.validation}
-    for name in sorted(set(data.names) - validated) if validated else ():
-        observer.say(f"{name} holds nothing out: validation is on the other data alone")
     return trainer
 
 

@@ -27,18 +27,18 @@ from llamita.training.determinism import (
     fix_workspace,
 )
 from llamita.training.distillation import distillation_loss_sum
-from llamita.training.health import HealthGuard, check_finite_state, check_validation
+from llamita.training.health import HealthGuard, check_finite_state
 from llamita.training.interrupt import noted_interrupts
+from llamita.training.looking import Watcher
 from llamita.training.meter import Meter
 from llamita.training.metrics import MetricsLog
-from llamita.training.observer import Observer, one_line
+from llamita.training.observer import Observer
 from llamita.training.optimizers import build_optimizers, clip_gradients, set_learning_rate
 from llamita.training.recipe import Length, Recipe
 from llamita.training.saving import BackgroundWriter, write_model, write_save
 from llamita.training.scaling import peak_learning_rate
 from llamita.training.schedules import learning_rate_factor, validation_steps
 from llamita.training.step import LossSum, accumulate_gradients, loss_sum_function, on_device
-from llamita.training.validation import sample, validate, validation_sets
 
 
 class Trainer:
@@ -76,9 +76,7 @@ class Trainer:
                 batch.document_mask,
             )
         )
-        self.validation = validation_sets(data, recipe)
-        if not self.validation and any(folder.manifest.val.tokens for folder in data.folders):
-            observer.say("no held-out token is labelled: nothing is validated")
+        self._watcher = Watcher(model, tokenizer, data, recipe)
         precision = recipe.machine.precision
         self._make_loss = partial(loss_sum_function, model, precision, self.device)
         self.plain_loss: LossSum = self._make_loss()
@@ -97,6 +95,11 @@ class Trainer:
         self._warned_of_empty_step = False
         self._arithmetic_before: dict[str, Any] = {}
         torch.manual_seed(recipe.seed)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know before the first step."""
+        return [*self.loader.notes, *self._watcher.notes]
 
     @property
     def steps(self) -> int:
@@ -311,28 +314,16 @@ class Trainer:
         a second graph that is compiled for it, in one process earlier than in another, could.
         """
         with torch.random.fork_rng(self._devices()):
-            self._look(log)
-
-    def _look(self, log: MetricsLog) -> None:
-        check_finite_state(self.model, [], self.step)
-        line = f"step {self.step}/{self.steps}"
-        values: dict[str, Any] = {}
-        if self.validation:
-            found = validate(self.model, self.plain_loss, self.validation, self.device)
-            check_validation(found.loss, self.step)
-            values = found.values
-            line += f"  validation loss {found.loss:.3f} ({found.bits_per_byte:.3f} bits per byte)"
-            # Where nothing is saved there is no best either.
-            if found.loss < self.best_loss and self._is_sound:
-                self.best_loss, self._is_best = found.loss, True
+            look = self._watcher.look(self.plain_loss, self.step, samples=self._is_sound)
+        # Where nothing is saved there is no best either.
+        if look.loss is not None and look.loss < self.best_loss and self._is_sound:
+            self.best_loss, self._is_best = look.loss, True
+        values = dict(look.values)
         if len(self.data.folders) > 1:
             names = self.data.names
             values |= {f"epochs/{n}": e for n, e in zip(names, self.loader.epochs, strict=True)}
-        if self.recipe.watch.sample_tokens and self._is_sound:
-            values["sample"] = sample(self.model, self.tokenizer, self.recipe)
-            line += f"\n  {one_line(values['sample'])}"
         log.write(self.step, values)
-        self.observer.say(line)
+        self.observer.say(f"step {self.step}/{self.steps}{look.text}")
 
     def _devices(self) -> list[torch.device]:
         return [self.device] if self.device.type == "cuda" else []

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from llamita.model import cached_attention
-from llamita.model.cached_attention import DecodePlan, PrefillPlan, Stretch, _groups
+from llamita.model import cached_attention, decode_plan
+from llamita.model.decode_plan import DecodePlan, _groups
 from llamita.model.fused import FusedDecoder
 from llamita.model.kv_cache import KVCache
+from llamita.model.prefill_plan import PrefillPlan, Stretch
 from llamita.model.rope import RotaryEmbedding, rotate, turn_
 from llamita.model.transformer import Transformer
 
@@ -53,7 +54,7 @@ def test_a_row_is_the_same_however_rows_are_grouped(
     make_model, ids, monkeypatch, call: int, kind: str, dtype: torch.dtype
 ) -> None:
     model = make_model(**KINDS[kind])
-    monkeypatch.setattr(cached_attention, "_PLACES_PER_CALL", call)
+    monkeypatch.setattr(decode_plan, "_PLACES_PER_CALL", call)
     got = step(*prepared(model, ids, dtype=dtype), model, ids)
     for row, length in enumerate(LENGTHS):
         with torch.no_grad():
@@ -68,7 +69,7 @@ def test_what_is_done_on_a_gpu_gives_the_same(
     make_model, ids, monkeypatch, kind: str, blocks: int
 ) -> None:
     model = make_model(**KINDS[kind])
-    monkeypatch.setattr(cached_attention, "_is_on_gpu", lambda cache: True)
+    monkeypatch.setattr(KVCache, "is_on_gpu", True)
     monkeypatch.setattr(cached_attention, "_PLACES_ON_GPU", blocks)
     decoder, cache = prepared(model, ids)
     got = step(decoder, cache, model, ids)
@@ -101,7 +102,7 @@ def test_no_slot_is_copied_to_be_read(make_model, ids, monkeypatch) -> None:
 
     attention = F.scaled_dot_product_attention
     monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
-    monkeypatch.setattr(cached_attention, "_PLACES_PER_CALL", 20)
+    monkeypatch.setattr(decode_plan, "_PLACES_PER_CALL", 20)
     step(decoder, cache, model, ids)
     assert shapes == [(2, 7), (1, 39), (1, 3), (1, 31)] * 2
 

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from llamita.model.cached_attention import DecodePlan, PrefillPlan, Stretch
+from llamita.model.decode_plan import DecodePlan
 from llamita.model.fused import FusedDecoder
 from llamita.model.kv_cache import KVCache
+from llamita.model.prefill_plan import PrefillPlan, Stretch
 from llamita.model.transformer import Transformer
 
 TOLERANCE = 1e-5

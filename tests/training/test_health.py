@@ -14,6 +14,7 @@ import torch
 
 from llamita.data.loader import Batch
 from llamita.errors import Interrupted, TrainingError
+from llamita.training import looking
 from llamita.training import trainer as trainer_module
 from llamita.training import validation as validation_module
 from llamita.training.health import all_finite
@@ -204,7 +205,7 @@ def test_weights_that_an_update_broke_are_never_saved(
 def test_a_validation_loss_that_is_no_number_ends_the_run(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer_module, "validate", _no_number)
+    monkeypatch.setattr(looking, "validate", _no_number)
     with pytest.raises(TrainingError, match="validation loss is nan after step 3"):
         train(data, tmp_path / "run", small_recipe())
     assert not (tmp_path / "run" / "latest").exists()

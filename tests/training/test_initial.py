@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -30,7 +28,7 @@ from llamita.training.recipe import Recipe
 from llamita.training.recipe_file import load_recipe
 from llamita.training.run import train
 from tests.training.recipes import small_recipe
-from tests.training.runs import weights_of
+from tests.training.runs import stop_after, weights_of
 from tests.training.tokenizers import with_added
 
 
@@ -56,14 +54,6 @@ def _save(folder: Path, tokenizer: Tokenizer, **fields: object) -> Path:
     config = ModelConfig(**{**shape, **fields})  # type: ignore[arg-type]
     save_model_directory(Transformer(config).initialize(1), folder, tokenizer)
     return folder
-
-
-def _stop_after(step: int) -> Observer:
-    def on_step(now: int, steps: int, loss: float, rate: float) -> None:
-        if now == step:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    return Observer(say=lambda text: None, on_step=on_step)
 
 
 def test_the_model_begun_with_is_the_model_that_eval_sees(data: Path, base: Path) -> None:
@@ -112,7 +102,7 @@ def test_a_run_resumes_without_its_model_and_to_the_bit(
     recipe = _recipe(model, "model.residual_dropout=0.2", steps=8)
     train(data, tmp_path / "whole", recipe)
     with pytest.raises(Interrupted):
-        train(data, tmp_path / "parts", recipe, observer=_stop_after(3))
+        train(data, tmp_path / "parts", recipe, observer=stop_after(3))
     shutil.rmtree(model)
     train(data, tmp_path / "parts", recipe)
     whole, parts = weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts")
@@ -141,7 +131,7 @@ def test_a_changed_model_is_refused_on_replay_and_with_the_same_command(
     shutil.copytree(base / "latest", model)
     recipe = _recipe(model, steps=6)
     with pytest.raises(Interrupted):
-        train(data, tmp_path / "run", recipe, observer=_stop_after(3))
+        train(data, tmp_path / "run", recipe, observer=stop_after(3))
     from safetensors.torch import save_file
 
     weights = load_file(model / "model.safetensors")

@@ -15,7 +15,7 @@ import torch
 
 from llamita.data.prepare import prepare
 from llamita.errors import DataError, Interrupted, TrainingError
-from llamita.training import trainer as trainer_module
+from llamita.training import looking
 from llamita.training.compiling import has_compiler
 from llamita.training.metrics import read_metrics
 from llamita.training.recipe import Recipe
@@ -196,13 +196,13 @@ def test_looking_does_not_move_the_random_state_of_the_steps(
 ) -> None:
     recipe = small_recipe("model.residual_dropout=0.2")
     train(data, tmp_path / "whole", recipe)
-    real = trainer_module.validate
+    real = looking.validate
 
     def drawing(*arguments: object) -> object:
         torch.rand(1000)
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(trainer_module, "validate", drawing)
+    monkeypatch.setattr(looking, "validate", drawing)
     train(data, tmp_path / "drawing", recipe)
     assert_same_runs(tmp_path / "whole", tmp_path / "drawing")
 

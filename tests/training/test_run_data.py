@@ -24,18 +24,7 @@ from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.record import read_record
 from llamita.training.run import train
 from tests.training.recipes import small_recipe
-from tests.training.runs import are_same, weights_of
-
-
-def _stop_after(step: int) -> Observer:
-    def on_step(now: int, steps: int, loss: float, rate: float) -> None:
-        if now == step:
-            import os
-            import signal
-
-            os.kill(os.getpid(), signal.SIGINT)
-
-    return Observer(say=lambda text: None, on_step=on_step)
+from tests.training.runs import are_same, stop_after, weights_of
 
 
 def _heard(said: list[str]) -> Observer:
@@ -80,9 +69,9 @@ def test_a_resumed_mixture_ends_as_the_uninterrupted_one(
 ) -> None:
     train(both, tmp_path / "whole", _packed())
     with pytest.raises(Interrupted):
-        train(both, tmp_path / "parts", _packed(), observer=_stop_after(2))
+        train(both, tmp_path / "parts", _packed(), observer=stop_after(2))
     with pytest.raises(Interrupted):
-        train(None, tmp_path / "parts", observer=_stop_after(5))
+        train(None, tmp_path / "parts", observer=stop_after(5))
     train(None, tmp_path / "parts")
     assert are_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
 
@@ -134,7 +123,7 @@ def test_a_run_remembers_that_its_data_was_changed(
     data: Path, other_data: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(Interrupted):
-        train(data, tmp_path / "run", small_recipe(), observer=_stop_after(3))
+        train(data, tmp_path / "run", small_recipe(), observer=stop_after(3))
     before = RunManifest.load(tmp_path / "run")
     train(other_data, tmp_path / "run", allow_changed_data=True)
     after = RunManifest.load(tmp_path / "run")
@@ -145,7 +134,7 @@ def test_a_run_remembers_that_its_data_was_changed(
 def test_moved_data_is_the_same_data(data: Path, tmp_path: Path) -> None:
     shutil.copytree(data, tmp_path / "here")
     with pytest.raises(Interrupted):
-        train(tmp_path / "here", tmp_path / "run", small_recipe(), observer=_stop_after(3))
+        train(tmp_path / "here", tmp_path / "run", small_recipe(), observer=stop_after(3))
     (tmp_path / "here").rename(tmp_path / "there")
     with pytest.raises(DataError, match="here"):
         train(None, tmp_path / "run")
@@ -168,7 +157,7 @@ def test_other_weights_are_another_run(both: list[Source], tmp_path: Path) -> No
 def test_a_shard_changed_in_place_is_found(data: Path, tmp_path: Path) -> None:
     shutil.copytree(data, tmp_path / "data")
     with pytest.raises(Interrupted):
-        train(tmp_path / "data", tmp_path / "run", small_recipe(), observer=_stop_after(3))
+        train(tmp_path / "data", tmp_path / "run", small_recipe(), observer=stop_after(3))
     shard = tmp_path / "data" / "train-00000.bin"
     ids = np.fromfile(shard, dtype="<u2")
     ids[50] = 5 if ids[50] != 5 else 6
@@ -182,7 +171,7 @@ def test_a_run_of_an_earlier_version_goes_on_with_the_data_it_names(
     data: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(Interrupted):
-        train(data, tmp_path / "run", small_recipe(), observer=_stop_after(3))
+        train(data, tmp_path / "run", small_recipe(), observer=stop_after(3))
     recipe = load_recipe(tmp_path / "run" / "recipe.toml")
     save_recipe(recipe.model_copy(update={"data": ()}), tmp_path / "run" / "recipe.toml")
     path = tmp_path / "run" / "manifest.json"
@@ -275,7 +264,7 @@ def test_token_bins_are_trained_on_resumed_and_watched(
     train(bins, tmp_path / "whole", small_recipe(), observer=_heard(said))
     assert said[0] == "checking 0.0 GB of tokens"  # before its first byte is read
     with pytest.raises(Interrupted):
-        train(bins, tmp_path / "parts", small_recipe(), observer=_stop_after(3))
+        train(bins, tmp_path / "parts", small_recipe(), observer=stop_after(3))
     train(None, tmp_path / "parts")
     assert are_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
     last = read_metrics(tmp_path / "whole" / "metrics.jsonl")[-1]

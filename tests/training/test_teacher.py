@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ from llamita.training.recipe_file import load_recipe
 from llamita.training.run import train
 from llamita.training.teacher import load_teacher
 from tests.training.recipes import small_recipe
-from tests.training.runs import are_same, weights_of
+from tests.training.runs import are_same, stop_after, weights_of
 from tests.training.tokenizers import with_added
 
 CPU = torch.device("cpu")
@@ -40,14 +38,6 @@ def big(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _recipe(teacher: Path, *assignments: str, steps: int = 6) -> Recipe:
     return small_recipe(f"teacher.model={teacher}", *assignments, steps=steps)
-
-
-def _stop_after(step: int) -> Observer:
-    def on_step(now: int, steps: int, loss: float, rate: float) -> None:
-        if now == step:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    return Observer(say=lambda text: None, on_step=on_step)
 
 
 def test_the_teacher_stands_in_the_recipe_with_its_fingerprint_and_is_left_alone(
@@ -82,7 +72,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(
     )
     train(data, tmp_path / "whole", recipe)
     with pytest.raises(Interrupted):
-        train(data, tmp_path / "parts", recipe, observer=_stop_after(4))
+        train(data, tmp_path / "parts", recipe, observer=stop_after(4))
     train(data, tmp_path / "parts", recipe)
     assert are_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
 
@@ -120,7 +110,7 @@ def test_a_changed_or_missing_teacher_is_refused_on_resume(
     shutil.copytree(big / "latest", teacher)
     recipe = _recipe(teacher)
     with pytest.raises(Interrupted):
-        train(data, tmp_path / "run", recipe, observer=_stop_after(3))
+        train(data, tmp_path / "run", recipe, observer=stop_after(3))
     weights = load_file(teacher / "model.safetensors")
     whole = {name: tensor.clone() for name, tensor in weights.items()}
     weights["model.norm.weight"][0] += 1
@@ -185,7 +175,7 @@ def test_a_compiled_run_resumes_to_the_bit_too(data: Path, big: Path, tmp_path: 
     recipe = _recipe(big, "machine.compile=on", "model.residual_dropout=0.1")
     train(data, tmp_path / "whole", recipe, observer=observer)
     with pytest.raises(Interrupted):
-        train(data, tmp_path / "parts", recipe, observer=_stop_after(3))
+        train(data, tmp_path / "parts", recipe, observer=stop_after(3))
     train(data, tmp_path / "parts", recipe)
     assert are_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "parts"))
     assert not [line for line in said if "without compilation" in line]
