@@ -11,6 +11,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from llamita.config import ModelConfig
 from llamita.model.attention import Attention, AttentionPlan
@@ -70,6 +71,8 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.checkpointing = False
+        self._draws = config.attention_dropout > 0 or config.residual_dropout > 0
         self.embed_tokens = _embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(
             DecoderLayer(config, layer) for layer in range(config.num_hidden_layers)
@@ -79,10 +82,22 @@ class Decoder(nn.Module):
     def forward(self, input_ids: Tensor, plan: AttentionPlan) -> Tensor:
         """[B, T] -> [B, T, C]."""
         x = self.embed_tokens(input_ids)
+        recomputes = self.checkpointing and torch.is_grad_enabled()
         for layer in self.layers:
-            x = layer(x, plan)
+            x = self._recomputed(layer, x, plan) if recomputes else layer(x, plan)
         hidden: Tensor = self.norm(x)
         return hidden
+
+    def _recomputed(self, layer: nn.Module, x: Tensor, plan: AttentionPlan) -> Tensor:
+        """As `layer(x, plan)`, of which only x is kept: the backward pass computes it again.
+
+        The random state is put back for that where dropout draws, so the result is the same to the
+        bit.
+        """
+        y: Tensor = checkpoint(
+            layer, x, plan, use_reentrant=False, preserve_rng_state=self._draws and self.training
+        )
+        return y
 
 
 class Transformer(nn.Module):
@@ -100,6 +115,16 @@ class Transformer(nn.Module):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
+
+    @property
+    def checkpointing(self) -> bool:
+        """Activation checkpointing (arXiv:1604.06174): whether the backward pass computes each
+        layer again instead of keeping what it needs of it. The numbers are the same to the bit."""
+        return self.model.checkpointing
+
+    @checkpointing.setter
+    def checkpointing(self, wanted: bool) -> None:
+        self.model.checkpointing = wanted
 
     def forward(
         self,

@@ -153,12 +153,17 @@ class Machine(_Table):
     """How to compute. `auto` is decided by a probe at the start and then written down.
 
     `deterministic` sums in the same order every time, so that a run can be repeated to the bit.
+    `activation_checkpointing` computes each layer again in the backward pass instead of keeping
+    what it needs: less memory, a third more work, the same numbers. `check_memory` refuses a run
+    that would not fit the memory or the disk, before its first step.
     """
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "on", "off"] = "auto"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     deterministic: bool = True
+    activation_checkpointing: bool = False
+    check_memory: bool = True
 
 
 class Teacher(_Table):

@@ -62,6 +62,7 @@ class Trainer:
         self.data = data
         self.recipe = recipe
         self.model = model
+        model.checkpointing = recipe.machine.activation_checkpointing
         self.tokenizer = tokenizer
         self.observer = observer
         self.device = torch.device(recipe.machine.device)
