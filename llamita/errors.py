@@ -15,9 +15,13 @@ LONGEST_MESSAGE = 2000
 
 
 class LlamitaError(Exception):
-    """Something the user can mend. `message` says what is wrong, `hint` says what to do."""
+    """Something the user can mend. `message` says what is wrong, `hint` says what to do.
+
+    `is_told`: another process of the same run prints it.
+    """
 
     exit_code = 2
+    is_told = False
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         message = _one_line(message)

@@ -75,6 +75,8 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return code
     except LlamitaError as error:
+        if error.is_told:
+            return error.exit_code
         return _report(error, error.message, error.hint, error.exit_code, debug)
     except KeyboardInterrupt:
         print("stopped.", file=sys.stderr)

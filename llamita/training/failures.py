@@ -1,0 +1,80 @@
+"""When ranks fail: one of them tells it, by its number, and the others keep quiet.
+
+Three kinds of failure meet here. What all ranks find alike (a run that has gone wrong) is told by
+rank 0. What one rank alone finds (a row that cannot be read, no memory) it tells itself. And ranks
+whose connection breaks have nothing to tell but that another one ended: if that one was killed and
+left no word, the first to notice says so. Words are left in the store by which the ranks found each
+other, which torchrun keeps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from llamita.errors import LlamitaError, TrainingError
+
+_WAIT = timedelta(seconds=3)  # for rank 0 to come to the same failure
+_COUNT = "failures"
+
+
+@contextmanager
+def one_voice(rank: int, store: dist.Store) -> Iterator[None]:
+    """Mark errors that another rank tells (`is_told`), and put this rank's number before others.
+
+    Raises:
+        TrainingError: in place of a broken connection.
+    """
+    try:
+        yield
+    except LlamitaError as error:
+        _leave_word(store, rank, error.message)
+        if rank == 0 or error.is_told:
+            raise
+        if _word_of_first(store) == error.message:
+            error.is_told = True
+            raise
+        message = f"rank {rank}: {error.message}"
+        raise type(error)(message, hint=error.hint) from error
+    except RuntimeError as error:
+        if not _is_broken_connection(error):
+            _leave_word(store, rank, repr(error))
+            raise
+        lost = TrainingError(
+            f"rank {rank} lost the others: one of them ended without a word. It was killed, by "
+            "hand or by a system without memory for it, or its machine is gone.",
+            hint="What was saved before is whole: the same command goes on from there.",
+        )
+        lost.is_told = not _is_first_word(store)
+        raise lost from error
+    except Exception as error:
+        _leave_word(store, rank, repr(error))
+        raise
+
+
+def _is_broken_connection(error: RuntimeError) -> bool:
+    return isinstance(error, dist.DistError) or "gloo" in str(error) or "NCCL" in str(error)
+
+
+def _leave_word(store: dist.Store, rank: int, message: str) -> None:
+    with contextlib.suppress(RuntimeError):  # whoever kept the store is gone
+        store.add(_COUNT, 1)
+        store.set(f"rank {rank}", message)
+
+
+def _word_of_first(store: dist.Store) -> str | None:
+    with contextlib.suppress(RuntimeError):
+        store.wait(["rank 0"], _WAIT)
+        return store.get("rank 0").decode()
+    return None
+
+
+def _is_first_word(store: dist.Store) -> bool:
+    try:
+        return store.add(_COUNT, 1) == 1
+    except RuntimeError:
+        return True
