@@ -114,23 +114,22 @@ def save_model_directory(
         ConfigError: no HuggingFace architecture expresses the model.
         CheckpointError: `directory` holds something else than a model.
     """
-    save_weights(
-        model.config, model.state_dict(), directory, tokenizer, dtype, generation, overwrite
-    )
+    weights = {name: StoredTensor.of(tensor) for name, tensor in model.state_dict().items()}
+    save_weights(model.config, weights, directory, tokenizer, dtype, generation, overwrite)
 
 
 def save_weights(
     config: ModelConfig,
-    weights: Mapping[str, Tensor],
+    weights: Mapping[str, StoredTensor],
     directory: Path,
     tokenizer: SavesItself | None = None,
     dtype: torch.dtype | None = None,
     generation: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """As `save_model_directory`, from the state dict of a model."""
+    """As `save_model_directory`, from what a model's state dict names, one tensor at a time."""
     directory = Path(directory)
-    tensors = {strip_wrappers(name): StoredTensor.of(tensor) for name, tensor in weights.items()}
+    tensors = {strip_wrappers(name): tensor for name, tensor in weights.items()}
     if config.tie_word_embeddings:
         del tensors[HEAD]
     config_to_json(config, dtype="float32")  # what cannot be said is refused before writing

@@ -17,6 +17,7 @@ from llamita.config import ModelConfig
 from llamita.model.attention import Attention, AttentionPlan
 from llamita.model.norm import RMSNorm
 from llamita.model.rope import RotaryEmbedding
+from llamita.model.sharded import put
 
 
 class MLP(nn.Module):
@@ -168,6 +169,9 @@ class Transformer(nn.Module):
         identity, and training goes a little faster (docs/experiments.md). The embedding is narrower
         where the width asks for it: its logits stay small, and with a tied head, where each token
         first predicts itself with a logit of about `std × hidden_size`, so does that one.
+
+        A model whose parameters are sharded gets the same numbers as a whole one: each rank draws
+        one matrix after the other and keeps its part.
         """
         config = self.config
         generator = torch.Generator().manual_seed(seed)
@@ -188,5 +192,5 @@ class Transformer(nn.Module):
             else:
                 scale = std
             values = torch.empty(parameter.shape).normal_(0.0, scale, generator=generator)
-            parameter.copy_(values)
+            put(parameter, values)
         return self

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from llamita.errors import TrainingError
 
 
-def cannot_write(what: str, path: Path, error: OSError) -> TrainingError:
-    """The error for `what`, which was to be written to `path`."""
+def cannot_write(what: str, path: Path, error: OSError, whose: str = "") -> TrainingError:
+    """The error for `what`, which was to be written to `path`; `whose` stands before it."""
     reason = f": {error.strerror}" if error.strerror else ""
     place = next(folder for folder in (path, *path.parents) if folder.is_dir())
     free = shutil.disk_usage(place).free
     return TrainingError(
-        f"cannot write {what}{reason}; the disk of {place} has {free / 1e6:,.1f} MB free.",
+        f"{whose}cannot write {what}{reason}; the disk of {place} has {free / 1e6:,.1f} MB free.",
         hint="Make room and run the same command again: the checkpoints so far are whole.",
     )
+
+
+@contextmanager
+def named_disk_errors(what: str, path: Path) -> Iterator[None]:
+    """Tell what the system refuses inside the block as `cannot_write` does."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(what, path, error) from error

@@ -3,7 +3,8 @@
 torch.distributed.checkpoint's `async_save` ends where its own files are written. Their hashes, the
 models, the marker of completeness and the removal of old checkpoints come after them and belong
 into the background as well, and `latest/` is written from the copy that `async_save` keeps to
-itself. So one thread does all of it, with the same stager and writer.
+itself. So one thread does all of it, with the same stager and writer; of several ranks each has
+one, and they meet in a group of their own (`World.beside`).
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from torch import Tensor
 
 from llamita.config import ModelConfig
 from llamita.formats.huggingface import save_weights
+from llamita.formats.stored import StoredTensor
 from llamita.tokenizer.base import Tokenizer
 from llamita.training.checkpoints import Snapshot, remove_old_checkpoints, write_checkpoint
-from llamita.training.disk import cannot_write
+from llamita.training.disk import named_disk_errors
+from llamita.training.gathering import write_whole
 from llamita.training.recipe import Checkpoints
+from llamita.training.world import World
 
 
 class BackgroundWriter:
@@ -38,6 +42,11 @@ class BackgroundWriter:
         self.wait()
         self._thread = threading.Thread(target=self._run, args=(write,), name="saving")
         self._thread.start()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the next call will raise what the writing raised."""
+        return self._error is not None
 
     def check(self) -> None:
         """Raise what the writing raised, without waiting for it."""
@@ -82,34 +91,60 @@ def write_save(
     names: Sequence[str],
     checkpoints: Checkpoints,
     before_complete: Callable[[], None],
+    world: World = World(),
 ) -> None:
     """Write a checkpoint into `run`, and its model under `names` (`latest`, and perhaps `best`).
 
-    The models are there before the checkpoint counts: whoever is killed in between finds them
-    newer than it, never older, and takes the steps since again.
+    All ranks together. The models are there before the checkpoint counts: whoever is killed in
+    between finds them newer than it, never older, and takes the steps since again.
+
+    Args:
+        before_complete: called on rank 0 before the models are written.
 
     Raises:
         TrainingError: something cannot be written; the older checkpoints are whole.
     """
 
-    def write_models() -> None:
-        before_complete()
-        for name in names:
-            write_model(config, snapshot.weights, run / name, tokenizer)
+    def models_before_it_counts() -> None:
+        with world.agreed():
+            if world.is_first:
+                before_complete()
+        write_models(run, names, config, snapshot.weights, tokenizer, world)
 
-    newest = write_checkpoint(run / "checkpoints", snapshot, write_models)
-    remove_old_checkpoints(newest, checkpoints.keep, checkpoints.keep_every)
+    newest = write_checkpoint(run / "checkpoints", snapshot, models_before_it_counts, world)
+    if world.is_first:
+        remove_old_checkpoints(newest, checkpoints.keep, checkpoints.keep_every)
+
+
+def write_models(
+    run: Path,
+    names: Sequence[str],
+    config: ModelConfig,
+    weights: Mapping[str, Tensor],
+    tokenizer: Tokenizer,
+    world: World = World(),
+) -> None:
+    """Write a model as `names` of a run. Of one that is sharded, rank 0 gathers each tensor.
+
+    Raises:
+        TrainingError: one cannot be written; that one is as it was.
+    """
+
+    def write(whole: Mapping[str, StoredTensor]) -> None:
+        for name in names:
+            write_model(config, whole, run / name, tokenizer)
+
+    with world.agreed():
+        write_whole(world, weights, write)
 
 
 def write_model(
-    config: ModelConfig, weights: Mapping[str, Tensor], directory: Path, tokenizer: Tokenizer
+    config: ModelConfig, weights: Mapping[str, StoredTensor], directory: Path, tokenizer: Tokenizer
 ) -> None:
     """Write a model directory of a run, in place of the one there.
 
     Raises:
         TrainingError: it cannot be written; the one there is as it was.
     """
-    try:
+    with named_disk_errors(f"the model {directory}", directory):
         save_weights(config, weights, directory, tokenizer, overwrite=True)
-    except OSError as error:
-        raise cannot_write(f"the model {directory}", directory, error) from error

@@ -35,7 +35,7 @@ from llamita.training.metrics import MetricsLog
 from llamita.training.observer import Observer
 from llamita.training.optimizers import build_optimizers, clip_gradients, set_learning_rate
 from llamita.training.recipe import Length, Recipe
-from llamita.training.saving import BackgroundWriter, write_model, write_save
+from llamita.training.saving import BackgroundWriter, write_models, write_save
 from llamita.training.scaling import peak_learning_rate
 from llamita.training.schedules import learning_rate_factor, validation_steps
 from llamita.training.step import LossSum, accumulate_gradients, loss_sum_function, on_device
@@ -167,10 +167,11 @@ class Trainer:
             self.best_loss = math.inf
             self.guard.load_state_dict({})
         self._arithmetic_before = progress.get("arithmetic", {})
-        write_model(
+        write_models(
+            self.run_directory,
+            [LATEST],
             self.model.config,
             self.model.state_dict(),
-            self.run_directory / LATEST,
             self.tokenizer,
         )
         self.observer.say(f"resuming after step {self.step} of {self.steps}")
