@@ -199,26 +199,46 @@ def estimate_memory(
         checkpointing=machine.activation_checkpointing,
         has_mask=fenced or (window is not None and window < batch.context_length),
     )
-    estimate = _computing_memory(
-        config, work, recipe.optimizer.name, split.micro_batches, ranks, parallel
+    estimate = rank_memory(
+        config,
+        work,
+        recipe.optimizer.name,
+        micro_batches=split.micro_batches,
+        ranks=ranks,
+        parallel=parallel,
+        held_out=recipe.watch.validation_tokens,
     )
     if teacher is not None:
         estimate = _with_teacher(estimate, recipe, teacher, work)
+    if recipe.length.minutes is not None:
+        # The weights, to go back to after measuring.
+        weights = FLOAT32 * ParameterCounts.of(config).total
+        estimate = replace(estimate, snapshot=estimate.snapshot + weights)
+    return estimate
+
+
+def rank_memory(
+    config: ModelConfig,
+    work: Pass,
+    optimizer: str,
+    *,
+    micro_batches: int,
+    ranks: int = 1,
+    parallel: Parallel = "ddp",
+    held_out: int = 0,
+) -> MemoryEstimate:
+    """As `estimate_memory`, of micro-batches like `work`; held_out: tokens to validate on."""
+    computing = _computing_memory(config, work, optimizer, micro_batches, ranks, parallel)
     counts = ParameterCounts.of(config)
     shards = ranks if parallel == "fsdp" else 1
-    state = counts.total + counts.optimizer_values(recipe.optimizer.name)
-    # Rank 0 alone holds a copy of what every rank has whole.
-    snapshot = FLOAT32 * math.ceil(state / shards)
-    if recipe.length.minutes is not None:
-        snapshot += FLOAT32 * counts.total  # the weights, to go back to after measuring
-    row_bytes = batch.context_length * (24 if fenced else 16)
-    held_out = recipe.watch.validation_tokens // batch.context_length + split.rows
+    state = counts.total + counts.optimizer_values(optimizer)
+    rows = work.rows * (_AHEAD + 3) + held_out // work.time
     return replace(
-        estimate,
-        snapshot=snapshot,
-        data=row_bytes * (split.rows * (_AHEAD + 2) + held_out),
-        program=_program(device, work.compiled),
-        context=_context(estimate, device, ranks),
+        computing,
+        snapshot=FLOAT32 * math.ceil(state / shards),
+        data=rows * work.time * (24 if work.has_mask else 16),
+        program=_program(work.device, work.compiled),
+        context=_context(computing, work.device, ranks),
     )
 
 
@@ -254,9 +274,11 @@ def _computing_memory(
     state = FLOAT32 * math.ceil(counts.optimizer_values(optimizer) / shards)
     gathered = _gathered(config, counts) if shards > 1 else 0
     narrow = narrow_weights(config, work, counts.matrices)
+    # DistributedDataParallel's buckets are the gradients, and always there.
+    keeps_gradients = micro_batches > 1 or (ranks > 1 and parallel == "ddp")
     backward = MemoryEstimate(
         parameters=parameters,
-        gradients=parameters if micro_batches > 1 else 0,
+        gradients=parameters if keeps_gradients else 0,
         optimizer=state,
         activations=kept_activations(config, work),
         logits=head_buffers(config, work),
