@@ -16,11 +16,11 @@ from typing import Any
 
 from llamita.config import ModelConfig
 from llamita.errors import ConfigError
-from llamita.training.accounting import MemoryEstimate, Parallel, ParameterCounts, rank_memory
 from llamita.training.activations import Pass, kept_of_layer
 from llamita.training.communication import Communication, step_communication
 from llamita.training.devices import Device, device_named
 from llamita.training.meter import training_flops
+from llamita.training.rank_memory import MemoryEstimate, Parallel, ParameterCounts, rank_memory
 
 TOKENS_PER_PARAMETER = 20  # Chinchilla (arXiv:2203.15556)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llamita.config import ModelConfig
-from llamita.training.accounting import ParameterCounts
 from llamita.training.activations import FLOAT32
 from llamita.training.devices import Device
+from llamita.training.rank_memory import ParameterCounts
 
 # Shares of the links' rates that large collectives reach, and seconds of each hop of a ring.
 _REACHED = 0.8
