@@ -6,16 +6,19 @@ the run is like any other: its checkpoints hold everything, and the model is not
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from llamita.config import ModelConfig
 from llamita.errors import ConfigError, TrainingError
-from llamita.formats.checkpoint import EMBEDDING, HEAD
+from llamita.formats.checkpoint import EMBEDDING, HEAD, strip_wrappers
 from llamita.model import Transformer
+from llamita.model.sharded import put
 from llamita.tokenizer import Tokenizer
 from llamita.training.model_source import ModelSource, longest_context
 from llamita.training.recipe import Recipe
@@ -86,16 +89,30 @@ class InitialModel:
         """The model in float32, its memory its own: the file may go while it trains."""
         with torch.device("meta"):
             model = Transformer(self.config)
-        for name, stored in self.source.checkpoint.tensors.items():
-            if name in (EMBEDDING, HEAD):
-                values = self.rows.apply(stored.read())
-            else:
-                values = stored.read().to(torch.float32, copy=True)
+        for name, values in self._weights():
+            values = values.to(torch.float32, copy=name not in (EMBEDDING, HEAD)).contiguous()
             owner, _, leaf = name.rpartition(".")
-            setattr(model.get_submodule(owner), leaf, torch.nn.Parameter(values.contiguous()))
+            setattr(model.get_submodule(owner), leaf, torch.nn.Parameter(values))
         if self.config.tie_word_embeddings:
             model.lm_head.weight = model.model.embed_tokens.weight
         return model
+
+    @torch.no_grad()
+    def fill(self, model: Transformer) -> None:
+        """Give a model of this shape the same numbers, each parameter or this rank's part of it.
+
+        One tensor is read after the other; of a file that is memory-mapped, little more than the
+        part that is kept.
+        """
+        parameters = {strip_wrappers(name): p for name, p in model.named_parameters()}
+        for name, values in self._weights():
+            put(parameters[name], values)
+
+    def _weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor by name, in its own type; the tables for the data's tokens, in float32."""
+        for name, stored in self.source.checkpoint.tensors.items():
+            is_table = name in (EMBEDDING, HEAD)
+            yield name, self.rows.apply(stored.read()) if is_table else stored.read()
 
 
 def check_unchanged(recipe: Recipe, requested: Recipe | None) -> None:

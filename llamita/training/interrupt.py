@@ -10,24 +10,30 @@ from types import FrameType
 
 
 class Interrupt:
-    """Whether the user asked to stop."""
+    """Whether the user asked to stop. A second signal stops at once, unless it is `patient`."""
 
-    asked = False
+    def __init__(self, *, patient: bool = False) -> None:
+        self.asked = False
+        self._patient = patient
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        """Signal handler: the first signal is noted, a second one stops at once."""
-        if self.asked:
+        """Signal handler."""
+        if self.asked and not self._patient:
             raise KeyboardInterrupt
         self.asked = True
 
 
 @contextmanager
-def noted_interrupts() -> Iterator[Interrupt]:
+def noted_interrupts(*, patient: bool = False) -> Iterator[Interrupt]:
     """Inside the block, Ctrl-C, SIGTERM and a closed terminal are noted instead of acted on.
 
     Signals reach the main thread alone; elsewhere nothing is changed.
+
+    Args:
+        patient: note a second signal as well. A rank gets one from SLURM and the same one again
+            from torchrun, which kills it if it takes too long.
     """
-    interrupt = Interrupt()
+    interrupt = Interrupt(patient=patient)
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
