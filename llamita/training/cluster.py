@@ -242,13 +242,11 @@ def _pass_seconds(config: ModelConfig, device: Device, work: Pass) -> float:
     flops = training_flops(config, work.time)
     if work.checkpointing:
         flops += (flops - head) / 3  # the layers' forward pass again
-    width = config.hidden_size
-    rate = device.peak_flops * device.efficiency * width / (width + _NARROW)
     layers = config.num_hidden_layers
     passes = _PASSES + (1 if work.checkpointing else 0)
     moved = passes * layers * kept_of_layer(config, work)
     moved += work.tokens * config.vocab_size * _LOSS_BYTES
-    computing = work.tokens * flops / rate + moved / device.bandwidth
+    computing = work.tokens * flops / _product_rate(config, device) + moved / device.bandwidth
     return max(computing, layers * _LAUNCHES * _LAUNCH_SECONDS)
 
 
@@ -260,14 +258,12 @@ def _optimizer_seconds(
     shards = ranks if parallel == "fsdp" else 1
     seconds = counts.total * _OPTIMIZER_BYTES[optimizer] / shards / device.bandwidth
     if optimizer == "muon":
-        width = min(config.hidden_size, config.intermediate_size)
-        rate = device.peak_flops * device.efficiency * width / (width + _NARROW)
-        seconds += newton_schulz_flops(config) / rate
+        seconds += newton_schulz_seconds(config, device)
     return seconds
 
 
-def newton_schulz_flops(config: ModelConfig) -> float:
-    """Operations of Muon's iteration over all matrices of the layers.
+def newton_schulz_seconds(config: ModelConfig, device: Device) -> float:
+    """Seconds of Muon's iteration over all matrices of the layers.
 
     A step takes x xT, its square, and the product with x: 2 m² n, 2 m³ and 2 m² n for m <= n.
     """
@@ -277,7 +273,14 @@ def newton_schulz_flops(config: ModelConfig) -> float:
     shapes = 2 * [(hidden, queries)] + 2 * [(hidden, keys)]
     shapes += 3 * [(hidden, config.intermediate_size)]
     one = sum(4.0 * min(shape) ** 2 * max(shape) + 2.0 * min(shape) ** 3 for shape in shapes)
-    return _NEWTON_SCHULZ_STEPS * config.num_hidden_layers * one
+    flops = _NEWTON_SCHULZ_STEPS * config.num_hidden_layers * one
+    return flops / _product_rate(config, device)
+
+
+def _product_rate(config: ModelConfig, device: Device) -> float:
+    """Operations a second of products as wide as the model."""
+    width = config.hidden_size
+    return device.peak_flops * device.efficiency * width / (width + _NARROW)
 
 
 def _exposed_seconds(
