@@ -39,24 +39,24 @@ PLAIN = [
 ]
 PLAIN_RATES = (1e-3, 2e-3)
 PARTS = (5, 4, 3, 2, 1)  # of the plain way's time, ours gets one
+LOOKS = 20  # validations of the plain way; ours come as often in time
 SHARED = [
     "model.preset=demo",
     "batch.context_length=256",
     "batch.sequences=16",
-    "watch.validations=20",
     "watch.validation_tokens=32768",
     "watch.sample_tokens=0",
 ]
 Curve = list[tuple[float, float]]
 
 
-def curve_of(data: Path, run: Path, minutes: float, settings: list[str]) -> Curve:
+def curve_of(data: Path, run: Path, minutes: float, looks: int, settings: list[str]) -> Curve:
     """Seconds of the run and validation loss at each validation."""
     from llamita.training.metrics import METRICS_NAME, read_metrics
 
     command = [sys.executable, "-m", "llamita", "train", str(data), "-o", str(run)]
     command += ["--minutes", str(minutes)]
-    for setting in SHARED + settings:
+    for setting in [*SHARED, f"watch.validations={looks}", *settings]:
         command += ["--set", setting]
     subprocess.run(command, check=True, stdout=sys.stderr)
     seconds, curve = 0.0, []
@@ -75,7 +75,11 @@ def contest(folder: Path, minutes: float) -> dict[str, Any]:
     data = prepared_plays(folder, 4096)
     plain = {
         rate: curve_of(
-            data, folder / f"plain-{rate}", minutes, [*PLAIN, f"optimizer.learning_rate={rate}"]
+            data,
+            folder / f"plain-{rate}",
+            minutes,
+            LOOKS,
+            [*PLAIN, f"optimizer.learning_rate={rate}"],
         )
         for rate in PLAIN_RATES
     }
@@ -86,7 +90,7 @@ def contest(folder: Path, minutes: float) -> dict[str, Any]:
     ours: dict[str, Curve] = {}
     ratio = 0.0
     for part in PARTS:
-        curve = curve_of(data, folder / f"ours-{part}", minutes / part, [])
+        curve = curve_of(data, folder / f"ours-{part}", minutes / part, LOOKS // part, [])
         ours[f"{minutes / part:.2f} minutes"] = curve
         seconds = time_to(curve, mark)
         if seconds is not None:
@@ -107,7 +111,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="of a plain run")
-    parser.add_argument("--keep", type=Path, help="a folder for the runs")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for the runs; those in it are used again"
+    )
     arguments = parser.parse_args()
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     with tempfile.TemporaryDirectory() as scratch:
