@@ -2,7 +2,8 @@
 
 The order is a function of the seed and the epoch alone, and the whole state is how many rows of
 each source were drawn so far. So a resumed run draws exactly what the uninterrupted one would have,
-whatever its batch size.
+whatever its batch size. Where several processes train together, each draws the order of all and
+reads its own rows of it: the state is the same in all of them, and of any number of them.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class BlockLoader:
         seed: of the order; not negative.
         weights: whole numbers, in the proportions of which the sources are drawn from; None takes
             the numbers of their rows, so that their epochs end together.
+        rank, ranks: of each `ranks` × `batch_size` rows that are drawn, read the batch of number
+            `rank`.
 
     Raises:
         DataError: a number is out of its range.
@@ -54,6 +57,8 @@ class BlockLoader:
         batch_size: int,
         seed: int,
         weights: Sequence[int] | None = None,
+        rank: int = 0,
+        ranks: int = 1,
     ) -> None:
         for name, value, least in (("batch size", batch_size, 1), ("seed", seed, 0)):
             if value < least:
@@ -61,15 +66,18 @@ class BlockLoader:
         self.sources = list(sources)
         self.batch_size = batch_size
         self.seed = seed
+        self._ranks = ranks
+        self._own = range(rank * batch_size, (rank + 1) * batch_size)
         self._mixture = Mixture(weights or [rows.count for rows in self.sources])
         self._orders: dict[int, tuple[int, npt.NDArray[np.int64]]] = {}
 
     def next_batch(self) -> Batch:
         """The next `batch_size` rows; the order goes on over the end of an epoch."""
         chosen = []
-        for _ in range(self.batch_size):
+        for number in range(self.batch_size * self._ranks):
             source = self._mixture.draw()
-            chosen.append((source, self._row_at(source, self._mixture.drawn[source] - 1)))
+            if number in self._own:
+                chosen.append((source, self._row_at(source, self._mixture.drawn[source] - 1)))
         return _batch([(self.sources[source], row) for source, row in chosen])
 
     @property

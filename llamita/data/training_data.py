@@ -129,8 +129,10 @@ class TrainingData:
         seed: int,
         packing: PackingKind = "stream",
         document_mask: bool = False,
+        rank: int = 0,
+        ranks: int = 1,
     ) -> BlockLoader:
-        """The training batches.
+        """The training batches, of `batch_size` rows each; those of one of `ranks` processes.
 
         Raises:
             DataError: a source is shorter than one row, or a number is out of its range.
@@ -140,4 +142,4 @@ class TrainingData:
             for folder in self.folders
         ]
         weights = None if self.weights is None else integer_weights(self.weights)
-        return BlockLoader(rows, batch_size, seed, weights)
+        return BlockLoader(rows, batch_size, seed, weights, rank, ranks)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import copy
 import math
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-import torch
-
 from llamita.files import temporary_prefix
-from llamita.training.metrics import MetricsLog
+from llamita.training.determinism import seed_rank
 from llamita.training.observer import SILENT
 from llamita.training.trainer import Trainer
+from llamita.training.world import World
 
 _WARMUP_STEPS = 2
 _MEASURED_SECONDS = 4.0
@@ -28,7 +28,7 @@ def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> in
 
     Takes real steps, validates, samples and saves once, and puts everything back as it was, so
     that the run that follows depends on its recipe alone. The steps get at least half of the time,
-    even where that makes the whole longer than asked.
+    even where that makes the whole longer than asked. Of several ranks the first has the clock.
     """
     started = time.perf_counter()
     trainer.compile()
@@ -41,12 +41,10 @@ def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> in
         trainer.observer = SILENT
         with (
             trainer.computing(),
-            TemporaryDirectory(
-                prefix=temporary_prefix("measuring"), suffix=".tmp", dir=run
-            ) as scratch,
+            _scratch(run, trainer.world) as scratch,
         ):
             step_seconds = _measure_steps(trainer)
-            trainer.run_directory = Path(scratch)
+            trainer.run_directory = scratch
             look_seconds = _measure_look(trainer)
     finally:
         trainer.recipe, trainer.observer, trainer.run_directory = recipe, observer, run
@@ -56,7 +54,7 @@ def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> in
         optimizer.load_state_dict(state)
     trainer.step, trainer.best_loss = 0, math.inf
     trainer.guard.load_state_dict({})
-    torch.manual_seed(recipe.seed)
+    seed_rank(recipe.seed, trainer.world.rank)
 
     budget = 60 * minutes
     spent = already_spent + time.perf_counter() - started
@@ -71,14 +69,28 @@ def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> in
             f"than half of {budget:.0f} s. Training gets {budget / 2:.0f} s all the same"
         )
         left = budget / 2
-    return max(1, int(left / step_seconds))
+    return trainer.world.from_first(max(1, int(left / step_seconds)))
+
+
+@contextmanager
+def _scratch(run: Path, world: World) -> Iterator[Path]:
+    """A folder in the run for all ranks, which goes again."""
+    prefix = temporary_prefix("measuring")
+    with ExitStack() as stack:
+        with world.agreed():
+            if world.is_first:
+                made = TemporaryDirectory(prefix=prefix, suffix=".tmp", dir=run)
+                run = Path(stack.enter_context(made))
+        yield world.from_first(run)
 
 
 def _measure_steps(trainer: Trainer) -> float:
     for _ in range(_WARMUP_STEPS):
         trainer.take_step()
     seconds: list[float] = []
-    while len(seconds) < _LEAST_MEASURED or sum(seconds) < _MEASURED_SECONDS:
+    while trainer.world.from_first(
+        len(seconds) < _LEAST_MEASURED or sum(seconds) < _MEASURED_SECONDS
+    ):
         started = time.perf_counter()
         trainer.take_step()
         seconds.append(time.perf_counter() - started)
@@ -87,7 +99,7 @@ def _measure_steps(trainer: Trainer) -> float:
 
 def _measure_look(trainer: Trainer) -> float:
     """Seconds of a validation with its sample and checkpoint."""
-    with closing(MetricsLog(trainer.run_directory, 0)) as log:
+    with closing(trainer.open_log(0)) as log:
         started = time.perf_counter()
         trainer.look(log)
         trainer.save(log)

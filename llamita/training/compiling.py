@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from llamita.model import Transformer
+from llamita.training.sharding import compile_layer
 from llamita.training.step import Compile, LossSum
 
 # Compiling takes about half a minute on two cores; a shorter run does not win it back.
@@ -62,9 +63,7 @@ class CompiledLoss:
         report: Callable[[str], None],
     ) -> None:
         compiled = partial(torch.compile, dynamic=False)
-        self._layers = list(model.model.layers)
-        for layer in self._layers:
-            layer.compile(dynamic=False)
+        self._undo = [compile_layer(layer) for layer in model.model.layers]
         self._plain = make_loss(lambda function: function)
         self._function = make_loss(compiled)
         self._report = report
@@ -81,7 +80,7 @@ class CompiledLoss:
         try:
             self._function(input_ids, labels, document_ids).backward()  # type: ignore[no-untyped-call]
         except Exception as error:
-            self._give_up(error)
+            self.give_up(_reason(error))
 
     def __call__(
         self, input_ids: Tensor, labels: Tensor, document_ids: Tensor | None = None
@@ -91,12 +90,16 @@ class CompiledLoss:
         except Exception as error:
             if not self.is_compiled:
                 raise
-            self._give_up(error)
+            self.give_up(_reason(error))
             return self._plain(input_ids, labels, document_ids)
 
-    def _give_up(self, error: Exception) -> None:
-        reason = next(iter(str(error).strip().splitlines()), repr(error))
-        self._report(f"going on without compilation: {reason[:200]}")
-        for layer in self._layers:
-            layer._compiled_call_impl = None  # there is no public way back
+    def give_up(self, reason: str) -> None:
+        """Go on without compilation."""
+        self._report(f"going on without compilation: {reason}")
+        for undo in self._undo:
+            undo()
         self._function = self._plain
+
+
+def _reason(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), repr(error))[:200]

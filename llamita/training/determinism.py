@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 _settings: Any = torch.utils.deterministic  # a module with a property, which no checker knows
@@ -23,6 +24,13 @@ _NO_KERNEL = " does not have a deterministic implementation"
 def fix_workspace() -> None:
     """Make cuBLAS deterministic. It reads this when it is first used, and never again."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def seed_rank(seed: int, rank: int) -> None:
+    """Begin the random stream of a rank: the run's own on the first, another on each other one."""
+    if rank:
+        seed = int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0])
+    torch.manual_seed(seed)
 
 
 @contextmanager
@@ -71,7 +79,7 @@ def _named_kernels(report: Callable[[str], None]) -> Iterator[None]:
         warnings.showwarning = show
 
 
-def arithmetic(*, is_compiled: bool) -> dict[str, Any]:
+def arithmetic(*, is_compiled: bool, ranks: int = 1) -> dict[str, Any]:
     """What the last bits of a sum depend on, beside the recipe and the data.
 
     Whether steps are compiled is more than the recipe's word: where it fails they go on without.
@@ -80,6 +88,7 @@ def arithmetic(*, is_compiled: bool) -> dict[str, Any]:
         "compilation": "on" if is_compiled else "off",
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
+        "ranks": ranks,
         "instructions": torch.backends.cpu.get_cpu_capability(),
     }
 

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-import torch.distributed as dist
+from torch.distributed import DistError
+from torch.distributed.distributed_c10d import Store
 
 from llamita.errors import LlamitaError, TrainingError
 
@@ -23,7 +24,7 @@ _COUNT = "failures"
 
 
 @contextmanager
-def one_voice(rank: int, store: dist.Store) -> Iterator[None]:
+def one_voice(rank: int, store: Store) -> Iterator[None]:
     """Mark errors that another rank tells (`is_told`), and put this rank's number before others.
 
     Raises:
@@ -57,24 +58,24 @@ def one_voice(rank: int, store: dist.Store) -> Iterator[None]:
 
 
 def _is_broken_connection(error: RuntimeError) -> bool:
-    return isinstance(error, dist.DistError) or "gloo" in str(error) or "NCCL" in str(error)
+    return isinstance(error, DistError) or "gloo" in str(error) or "NCCL" in str(error)
 
 
-def _leave_word(store: dist.Store, rank: int, message: str) -> None:
+def _leave_word(store: Store, rank: int, message: str) -> None:
     with contextlib.suppress(RuntimeError):  # whoever kept the store is gone
         store.add(_COUNT, 1)
         store.set(f"rank {rank}", message)
 
 
-def _word_of_first(store: dist.Store) -> str | None:
+def _word_of_first(store: Store) -> str | None:
     with contextlib.suppress(RuntimeError):
         store.wait(["rank 0"], _WAIT)
-        return store.get("rank 0").decode()
+        return str(store.get("rank 0"), "utf-8")
     return None
 
 
-def _is_first_word(store: dist.Store) -> bool:
+def _is_first_word(store: Store) -> bool:
     try:
-        return store.add(_COUNT, 1) == 1
+        return bool(store.add(_COUNT, 1) == 1)
     except RuntimeError:
         return True

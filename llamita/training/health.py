@@ -8,6 +8,7 @@ run itself has gone wrong.
 from __future__ import annotations
 
 import math
+import warnings
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from llamita.errors import TrainingError
+from llamita.model.sharded import own_part
 from llamita.training.recipe import Health
+from llamita.training.world import World
 
 _RECENT = 64  # good steps whose medians a step is held against
 _WARM_UP = 16  # good steps before which nothing counts as a spike
@@ -56,6 +59,7 @@ class HealthGuard:
         self._norms: deque[float] = deque(maxlen=_RECENT)
         self._losses: deque[float] = deque(maxlen=_RECENT)
         self._last: BadStep | None = None
+        self._warned_of_empty = False
         self.streak = 0
 
     def judge(self, loss: float, gradient_norm: float) -> BadStep | None:
@@ -74,6 +78,23 @@ class HealthGuard:
     def is_nonfinite(self) -> bool:
         """Whether the last step gave numbers that are none; the weights may be why."""
         return self._last is not None and self._last.kind == "nonfinite"
+
+    def may_save(self, *, is_last: bool) -> bool:
+        """Whether to save what there is now.
+
+        A loss that is no number may come of the weights: a save waits for one that is, but at the
+        last step none will come, and the update was skipped: there the weights alone decide.
+        """
+        return is_last or not self.is_nonfinite
+
+    def note_empty(self) -> None:
+        """Warn, once, of a step without one labelled token."""
+        if not self._warned_of_empty:
+            self._warned_of_empty = True
+            warnings.warn(
+                "a step without one labelled token changes nothing; is the mask right?",
+                stacklevel=3,
+            )
 
     def check(self, step: int, *, is_last: bool = False) -> None:
         """Stop a run whose steps, up to `step`, are bad again and again.
@@ -139,13 +160,17 @@ class HealthGuard:
         return BadStep("spike", f"loss {loss:.4g}, {more}, gradient norm {gradient_norm:.4g}")
 
 
-def check_finite_state(model: nn.Module, optimizers: Iterable[Optimizer], step: int) -> None:
-    """Refuse to save what nobody could go on from. One wait for the device.
+def check_finite_state(
+    model: nn.Module, optimizers: Iterable[Optimizer], step: int, world: World = World()
+) -> None:
+    """Refuse to save what nobody could go on from, on any rank. One wait for the device.
 
     Raises:
         TrainingError: a weight, or a number of an optimizer's state, is not finite.
     """
-    if not all_finite([*model.parameters(), *_tensors(optimizers)]):
+    tensors = [own_part(one) for one in (*model.parameters(), *_tensors(optimizers))]
+    [is_broken] = world.any(not all_finite(tensors))
+    if is_broken:
         raise _gone_wrong(f"weights or optimizer hold infinities or NaN after step {step}")
 
 

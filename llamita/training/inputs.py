@@ -67,16 +67,18 @@ def recorded_sources(
     )
 
 
-def open_sources(sources: Sequence[Source], report: Callable[[str], None]) -> TrainingData:
+def open_sources(
+    sources: Sequence[Source], report: Callable[[str], None], *, check: bool = True
+) -> TrainingData:
     """The data of sources, checked against its hashes; DataError where one is missing or damaged,
-    or they do not fit."""
+    or they do not fit. Of several ranks that read the same files one does to `check` them."""
     weights = [source.weight for source in sources if source.weight is not None]
     paths = [Path(source.path) for source in sources]
     size = sum(map(bytes_to_check, paths))
     if size >= _WORTH_A_LINE:
         report(f"checking {size / 1e9:,.1f} GB of tokens")
     data = TrainingData.open(paths, weights or None)
-    for folder in data.folders:
+    for folder in data.folders if check else ():
         folder.check_content()
     return data
 

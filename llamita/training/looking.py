@@ -12,9 +12,12 @@ from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.training.health import check_finite_state, check_validation
 from llamita.training.observer import one_line
+from llamita.training.parallel import share_rows
 from llamita.training.recipe import Recipe
+from llamita.training.sharding import is_sharded
 from llamita.training.step import LossSum
 from llamita.training.validation import sample, validate, validation_sets
+from llamita.training.world import World
 
 
 @dataclass(frozen=True)
@@ -34,29 +37,39 @@ class Watcher:
     """
 
     def __init__(
-        self, model: Transformer, tokenizer: Tokenizer, data: TrainingData, recipe: Recipe
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        data: TrainingData,
+        recipe: Recipe,
+        world: World,
     ) -> None:
         self._model = model
         self._tokenizer = tokenizer
         self._recipe = recipe
         self._device = torch.device(recipe.machine.device)
-        self._sets = validation_sets(data, recipe)
+        self._world = world
+        sequences = share_rows(recipe.batch, world).rows
+        self._sets = validation_sets(data, recipe, sequences, world)
+        self._samples = bool(recipe.watch.sample_tokens) and not is_sharded(model)
         self.notes = _notes(data, {one.name for one in self._sets})
+        if is_sharded(model) and recipe.watch.sample_tokens:
+            self.notes.append("no samples are drawn on the way: no rank has the whole model")
 
     def look(self, loss_sum: LossSum, step: int, *, samples: bool) -> Look:
-        """Validate, and draw a sample if `samples`.
+        """Validate, and draw a sample if `samples`, on the first rank where it has all weights.
 
         Raises:
             TrainingError: the weights or the loss are no numbers.
         """
-        check_finite_state(self._model, [], step)
+        check_finite_state(self._model, [], step, self._world)
         loss, values, text = None, {}, ""
         if self._sets:
-            found = validate(self._model, loss_sum, self._sets, self._device)
+            found = validate(self._model, loss_sum, self._sets, self._device, self._world)
             check_validation(found.loss, step)
             loss, values = found.loss, dict(found.values)
             text += f"  validation loss {loss:.3f} ({found.bits_per_byte:.3f} bits per byte)"
-        if samples and self._recipe.watch.sample_tokens:
+        if samples and self._samples and self._world.is_first:
             values["sample"] = sample(self._model, self._tokenizer, self._recipe)
             text += f"\n  {one_line(values['sample'])}"
         return Look(loss, values, text)

@@ -13,6 +13,7 @@ from llamita.data.training_data import TrainingData
 from llamita.errors import TrainingError
 from llamita.files import read_json, write_json
 from llamita.training.recipe import Recipe
+from llamita.training.settling import CHANGEABLE
 
 RUN_MANIFEST_NAME = "manifest.json"
 
@@ -133,11 +134,16 @@ def sources_of(data: TrainingData) -> dict[str, dict[str, Any]]:
 
 def _settings(recipe: Recipe | dict[str, Any]) -> dict[str, Any]:
     """Settings to compare: those that came later than the run have their defaults, which is how
-    it was begun. DATA is left out: it may have been moved, and is told by its fingerprint."""
+    it was begun. DATA is left out: it may have been moved, and is told by its fingerprint; so is
+    what every call of a run may choose for itself."""
     if not isinstance(recipe, Recipe):
         with contextlib.suppress(ValidationError):  # of a later version: compared as it stands
             recipe = Recipe.model_validate(recipe)
     plain = recipe.model_dump(mode="json") if isinstance(recipe, Recipe) else recipe
+    machine = plain.get("machine")
+    if isinstance(machine, dict):
+        kept = {name: value for name, value in machine.items() if name not in CHANGEABLE}
+        plain = {**plain, "machine": kept}
     return {name: value for name, value in plain.items() if name != "data"}
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from llamita.files import atomic_write_text
 from llamita.training.disk import cannot_write
@@ -82,6 +82,22 @@ class MetricsLog:
             yield
         except OSError as error:
             raise cannot_write(str(self._path), self._path, error) from error
+
+
+class NoLog:
+    """The log of a rank that writes none."""
+
+    def write(self, step: int, values: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def sync(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+Log: TypeAlias = MetricsLog | NoLog
 
 
 class _Events:

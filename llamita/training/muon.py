@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from llamita.training.precision import DTYPES
+from llamita.training.sharding import spread_like, whole
 
 _BATCH = 1 << 22  # values that are orthogonalized at once
 
@@ -58,9 +59,12 @@ class Muon(torch.optim.Muon):
         return loss
 
     def _move(self, matrices: list[Tensor], group: dict[str, Any]) -> None:
-        """Take a step with matrices of one shape."""
+        """Take a step with matrices of one shape.
+
+        Where they lie in shards, every rank orthogonalizes all of each, alike, and moves its part.
+        """
         directions = orthogonalize(
-            torch.stack([self._ahead(matrix, group["momentum"]) for matrix in matrices]),
+            torch.stack([whole(self._ahead(matrix, group["momentum"])) for matrix in matrices]),
             self._dtype,
             group["ns_coefficients"],
             group["ns_steps"],
@@ -71,7 +75,7 @@ class Muon(torch.optim.Muon):
         scale = 0.2 * math.sqrt(max(matrices[0].shape))
         for matrix, direction in zip(matrices, directions, strict=True):
             matrix.mul_(1 - rate * group["weight_decay"])
-            matrix.add_(direction, alpha=-scale * rate)
+            matrix.add_(spread_like(direction, matrix), alpha=-scale * rate)
 
     def _ahead(self, matrix: Tensor, momentum: float) -> Tensor:
         """Nesterov's momentum: the running average, and a step further."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import AdamW
 from torch.optim import Optimizer as TorchOptimizer
 
 from llamita.training.muon import Muon
 from llamita.training.recipe import Optimizer
+from llamita.training.sharding import whole
 
 
 def build_optimizers(model: nn.Module, recipe: Optimizer, precision: str) -> list[TorchOptimizer]:
@@ -71,5 +72,9 @@ def _split_parameters(
 
 
 def clip_gradients(model: nn.Module, largest: float) -> float:
-    """Scale gradients so that their norm is at most `largest`; the norm they had."""
-    return float(torch.nn.utils.clip_grad_norm_(model.parameters(), largest, foreach=True))
+    """Scale gradients so that their norm, over all ranks, is at most `largest`; what it was."""
+    parameters = [one for one in model.parameters() if one.grad is not None]
+    gradients = [one.grad for one in parameters if one.grad is not None]
+    norm = whole(get_total_norm(gradients, foreach=True))
+    clip_grads_with_norm_(parameters, largest, norm, foreach=True)
+    return float(norm)

@@ -153,6 +153,8 @@ class Machine(_Table):
     """How to compute. `auto` is decided by a probe at the start and then written down.
 
     `deterministic` sums in the same order every time, so that a run can be repeated to the bit.
+    `parallel` is how several ranks (torchrun) share the weights: `ddp`, each has all of them, or
+    `fsdp`, each has a part. It is decided anew by each call, as ranks may be other ones.
     `activation_checkpointing` computes each layer again in the backward pass instead of keeping
     what it needs: less memory, a third more work, the same numbers. `check_memory` refuses a run
     that would not fit the memory or the disk, before its first step.
@@ -162,6 +164,7 @@ class Machine(_Table):
     compile: Literal["auto", "on", "off"] = "auto"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     deterministic: bool = True
+    parallel: Literal["auto", "ddp", "fsdp"] = "auto"
     activation_checkpointing: bool = False
     check_memory: bool = True
 

@@ -15,21 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from filelock import FileLock, Timeout
 
 import llamita
 from llamita.config import ModelConfig
 from llamita.data.training_data import TrainingData
 from llamita.errors import TrainingError
-from llamita.files import remove_leftovers
 from llamita.formats.detect import RECIPE
-from llamita.model import Transformer
 from llamita.model.placement import choose_device
 from llamita.tokenizer import Tokenizer
 from llamita.training.budget import steps_that_fit
 from llamita.training.checkpoints import has_checkpoints
-from llamita.training.compiling import choose_compilation
-from llamita.training.determinism import fix_workspace
+from llamita.training.deciding import decide_machine
 from llamita.training.initial import InitialModel, check_unchanged
 from llamita.training.inputs import (
     check_fingerprints,
@@ -38,22 +34,25 @@ from llamita.training.inputs import (
     recorded_sources,
     with_sources,
 )
-from llamita.training.manifest import RUN_MANIFEST_NAME, RunManifest, sources_of
+from llamita.training.manifest import RunManifest, sources_of
+from llamita.training.new_model import new_model, new_sharded_model
 from llamita.training.observer import SILENT, Observer
-from llamita.training.precision import choose_precision
+from llamita.training.parallel import decide_parallel
 from llamita.training.recipe import Recipe, Source
 from llamita.training.recipe_file import load_recipe, save_recipe
+from llamita.training.run_folder import check_free, held
+from llamita.training.settling import with_changeable
 from llamita.training.teacher import load_teacher
 from llamita.training.trainer import Trainer
-
-LOCK_NAME = ".lock"
-
-_USUAL_FLOPS = {"cpu": 2e11, "cuda": 5e13}
+from llamita.training.world import World
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Where a run stands. `training_seconds` are those of all its calls together."""
+    """Where a run stands. `training_seconds` are those of all its calls together.
+
+    `is_told`: another rank tells the user.
+    """
 
     run: Path
     data: tuple[Path, ...]
@@ -61,6 +60,7 @@ class Summary:
     parameters: int
     training_seconds: float
     was_finished: bool
+    is_told: bool = False
 
 
 def train(
@@ -88,65 +88,91 @@ def train(
         Interrupted: Ctrl-C, after saving.
     """
     started = time.perf_counter()
-    if must_exist and not (run / RECIPE).exists():
-        raise TrainingError(
-            f"there is no run to resume in {run}.",
-            hint="Check the path, or leave --resume out to start a new one.",
-        )
-    exists = (run / RECIPE).exists()
-    # A run that saved nothing yet has nothing to go on from: other settings may begin it anew.
-    goes_on = exists and (requested is None or has_checkpoints(run / "checkpoints"))
-    recorded = RunManifest.load(run) if goes_on else None
-    sources = recorded_sources(data, requested, run if exists else None)
-    opened = open_sources(sources, observer.say)
-    with _locked(run), _memory_errors():
-        if recorded is not None:
-            recipe = load_recipe(run / RECIPE)
-            recorded.check_settings(run, recipe, requested)
-            recorded.check_data(run, opened, allow_changed_data)
-            check_unchanged(recipe, requested)
-            choose_device(recipe.machine.device)
-            # From the first checkpoint on, the model that was begun with is not needed any more.
-            begins = recipe.init is not None and not has_checkpoints(run / "checkpoints")
-            start = InitialModel.open(recipe, opened.tokenizer) if begins else None
-            config = recorded.shape or _model_config(recipe, opened.tokenizer)
-            recipe = with_sources(recipe, opened)
-            trainer = _build(run, opened, recipe, config, observer, start)
-            recorded.with_data(opened).save(run)
-            save_recipe(trainer.recipe, run / RECIPE)
-            trainer.resume()
-        else:
-            if not exists:
-                _check_free(run)
-            check_fingerprints(sources, opened, allow_changed_data, observer.say)
-            trainer = _begin(run, opened, requested or Recipe(), observer)
-            trainer.seconds = time.perf_counter() - started
-        was_finished = trainer.step >= trainer.steps
-        trainer.train()
+    with World.join() as world:
+        observer = observer if world.is_first else SILENT
+        # The first rank's look counts: what it writes soon, others might see already.
+        exists = world.from_first((run / RECIPE).exists())
+        if must_exist and not exists:
+            raise TrainingError(
+                f"there is no run to resume in {run}.",
+                hint="Check the path, or leave --resume out to start a new one.",
+            )
+        # A run that saved nothing yet has nothing to go on from: others may begin it anew.
+        is_saved = world.from_first(has_checkpoints(run / "checkpoints"))
+        with world.agreed():
+            recorded = None
+            if exists and (requested is None or is_saved):
+                recorded = RunManifest.load(run)
+            sources = recorded_sources(data, requested, run if exists else None)
+            opened = open_sources(sources, observer.say, check=world.is_first)
+        with held(run, world), _memory_errors():
+            if recorded is not None:
+                with world.agreed():
+                    recorded.check_data(run, opened, allow_changed_data)
+                trainer = _go_on(run, opened, recorded, requested, observer, world)
+            else:
+                with world.agreed():
+                    if not exists and world.is_first:
+                        check_free(run)
+                    check_fingerprints(sources, opened, allow_changed_data, observer.say)
+                trainer = _begin(run, opened, requested or Recipe(), observer, world)
+                trainer.seconds = time.perf_counter() - started
+            was_finished = trainer.step >= trainer.steps
+            trainer.train()
     parameters = trainer.model.config.count_parameters()
     paths = tuple(folder.path for folder in opened.folders)
-    return Summary(run, paths, trainer.steps, parameters, trainer.seconds, was_finished)
+    seconds, is_told = trainer.seconds, not world.is_first
+    return Summary(run, paths, trainer.steps, parameters, seconds, was_finished, is_told)
+
+
+def _go_on(
+    run: Path,
+    data: TrainingData,
+    recorded: RunManifest,
+    requested: Recipe | None,
+    observer: Observer,
+    world: World,
+) -> Trainer:
+    """Read back what was decided, make sure that it still holds, and restore what was saved."""
+    # From the first checkpoint on, the model that was begun with is not needed any more.
+    is_saved = world.from_first(has_checkpoints(run / "checkpoints"))
+    with world.agreed():
+        recipe = load_recipe(run / RECIPE)
+        recorded.check_settings(run, recipe, requested)
+        check_unchanged(recipe, requested)
+        choose_device(recipe.machine.device)
+        begins = recipe.init is not None and not is_saved
+        start = InitialModel.open(recipe, data.tokenizer) if begins else None
+        config = recorded.shape or _model_config(recipe, data.tokenizer)
+        recipe = with_changeable(with_sources(recipe, data), requested)
+    trainer = _build(run, data, recipe, config, observer, start, world)
+    with world.agreed():
+        if world.is_first:
+            recorded.with_data(data).save(run)
+            save_recipe(trainer.recipe, run / RECIPE)
+    trainer.resume()
+    return trainer
 
 
 def _begin(
-    run: Path,
-    data: TrainingData,
-    requested: Recipe,
-    observer: Observer,
+    run: Path, data: TrainingData, requested: Recipe, observer: Observer, world: World
 ) -> Trainer:
     """Decide what is open and write down what the run is; the recipe last, as it makes it one."""
     started = time.perf_counter()
-    recipe, start = pack_chats(requested, data, observer.say), None
-    if requested.init is None:
-        config = _model_config(requested, data.tokenizer)
-    else:
-        start = InitialModel.open(requested, data.tokenizer)
-        config = start.config
-        recipe = recipe.model_copy(update=start.settled)
-    recipe = with_sources(_decide_machine(recipe, config, observer), data)
-    trainer = _build(run, data, recipe, config, observer, start)
+    with world.agreed():
+        recipe, start = pack_chats(requested, data, observer.say), None
+        if requested.init is None:
+            config = _model_config(requested, data.tokenizer)
+        else:
+            start = InitialModel.open(requested, data.tokenizer)
+            config = start.config
+            recipe = recipe.model_copy(update=start.settled)
+        if world.is_first:
+            recipe = decide_machine(recipe, config, observer)
+    recipe = with_sources(world.from_first(recipe), data)
+    trainer = _build(run, data, recipe, config, observer, start, world)
     trainer.settle_steps(_settle_length(trainer, started))
-    RunManifest(
+    manifest = RunManifest(
         llamita_version=llamita.__version__,
         data=data.described,
         data_fingerprint=data.fingerprint,
@@ -156,8 +182,11 @@ def _begin(
         model=dataclasses.asdict(config),
         requested=requested.model_dump(mode="json"),
         settled=trainer.recipe.model_dump(mode="json"),
-    ).save(run)
-    save_recipe(trainer.recipe, run / RECIPE)
+    )
+    with world.agreed():
+        if world.is_first:
+            manifest.save(run)
+            save_recipe(trainer.recipe, run / RECIPE)
     return trainer
 
 
@@ -167,18 +196,25 @@ def _build(
     recipe: Recipe,
     config: ModelConfig,
     observer: Observer,
-    start: InitialModel | None = None,
+    start: InitialModel | None,
+    world: World,
 ) -> Trainer:
-    if start is None:
-        model = Transformer(config).initialize(recipe.seed, zero_outputs=True)
-    else:
+    device = recipe.machine.device
+    with world.agreed():
+        world.check_device(device)
+    is_sharded = decide_parallel(recipe, config, observer, world) == "fsdp"
+    if start is not None:
         observer.say(f"beginning with {recipe.init}; {start.rows.describe()}")
-        model = start.build()
-    model.to(recipe.machine.device)
+    if is_sharded:
+        model = new_sharded_model(config, recipe.seed, start, device, world)
+    else:
+        with world.agreed():
+            model = new_model(config, recipe.seed, start)
+            model.to(device)
     teacher = None
     if recipe.teacher is not None:
-        device = torch.device(recipe.machine.device)
-        teacher, settled = load_teacher(recipe, data.tokenizer, device)
+        with world.agreed():
+            teacher, settled = load_teacher(recipe, data.tokenizer, torch.device(device))
         recipe = recipe.model_copy(update={"teacher": settled})
         observer.say(
             f"learning from {settled.model}, {teacher.config.count_parameters():,} parameters in "
@@ -189,35 +225,10 @@ def _build(
         f"{config.hidden_size}, vocabulary {config.vocab_size}, context "
         f"{recipe.batch.context_length}; {data.train_tokens:,} training tokens"
     )
-    trainer = Trainer(run, data, recipe, model, data.tokenizer, observer, teacher)
+    trainer = Trainer(run, data, recipe, model, data.tokenizer, observer, teacher, world)
     for line in trainer.notes:
         observer.say(line)
     return trainer
-
-
-@contextmanager
-def _locked(run: Path) -> Iterator[None]:
-    """Keep other processes out of a run, and remove what a killed one left half written.
-
-    A folder made here goes again when nothing came of it.
-    """
-    if run.exists() and not run.is_dir():
-        raise TrainingError(f"{run} is a file; a run needs a folder.")
-    is_new = not run.exists()
-    run.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(run / LOCK_NAME, timeout=0):
-            for folder in (run, run / "checkpoints"):
-                remove_leftovers(folder)
-            yield
-    except Timeout:
-        raise TrainingError(
-            f"another process is training in {run}.", hint="Wait for it, or choose another -o."
-        ) from None
-    finally:
-        if is_new and {path.name for path in run.iterdir()} <= {LOCK_NAME}:
-            (run / LOCK_NAME).unlink(missing_ok=True)
-            run.rmdir()
 
 
 @contextmanager
@@ -236,17 +247,6 @@ def _memory_errors() -> Iterator[None]:
         ) from error
 
 
-def _check_free(run: Path) -> None:
-    """A new run may lie in a folder that is empty, or left by one killed at birth."""
-    ours = (RUN_MANIFEST_NAME, LOCK_NAME)
-    others = sorted(path.name for path in run.iterdir() if path.name not in ours)
-    if others:
-        raise TrainingError(
-            f"{run} is no training run and not empty (it has {others[0]}).",
-            hint="Choose another folder with -o.",
-        )
-
-
 def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
     return recipe.model_shape(
         tokenizer.vocab_size,
@@ -254,29 +254,6 @@ def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-
-
-def _decide_machine(recipe: Recipe, config: ModelConfig, observer: Observer) -> Recipe:
-    wanted = recipe.machine
-    if wanted.deterministic:
-        fix_workspace()  # before the products that are timed here
-    device = choose_device(None if wanted.device == "auto" else wanted.device)
-    precision, reason = choose_precision(wanted.precision, device)
-    seconds = _expected_seconds(recipe, config, device.type)
-    compiling, why = choose_compilation(wanted.compile, device, seconds)
-    observer.say(
-        f"computing on {device.type} in {precision} ({reason}), compilation {compiling} ({why})"
-    )
-    settled = {"device": device.type, "precision": precision, "compile": compiling}
-    return recipe.model_copy(update={"machine": wanted.model_copy(update=settled)})
-
-
-def _expected_seconds(recipe: Recipe, config: ModelConfig, device: str) -> float:
-    """A rough guess before anything was measured: 6 operations a parameter and token."""
-    if recipe.length.minutes is not None:
-        return 60 * recipe.length.minutes
-    tokens = recipe.length.tokens or (recipe.length.steps or 0) * recipe.tokens_per_step
-    return 6 * config.count_parameters() * tokens / _USUAL_FLOPS.get(device, 1e12)
 
 
 def _settle_length(trainer: Trainer, started: float) -> int:

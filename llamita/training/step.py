@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from llamita.data.loader import Batch
 from llamita.data.rows import IGNORED
 from llamita.model import Transformer
 from llamita.training.cross_entropy import chunk_loss, head_loss_sum
 from llamita.training.precision import DTYPES, autocast
+from llamita.training.world import World
 
 Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 """`torch.compile`, or what leaves a function as it is."""
@@ -59,34 +62,55 @@ def loss_sum_function(
 
 
 def accumulate_gradients(
-    loss_sum: LossSum, batches: Sequence[Batch], device: torch.device
+    loss_sum: LossSum,
+    batches: Sequence[Batch],
+    device: torch.device,
+    world: World = World(),
 ) -> StepResult:
-    """Add the gradients of the mean loss over all labelled tokens of `batches`.
+    """Add the gradients of the mean loss over all labelled tokens of `batches`, of all ranks.
 
-    One token count serves all: a mean of the batches' means would weigh a token of a nearly empty
-    batch more.
+    One token count serves all: a mean of the batches' means, or of the ranks', would weigh a token
+    of a nearly empty batch more. So every rank takes as many batches, labelled or not.
+
+    loss_sum: with several ranks its backward passes leave means over them.
     """
-    tokens = _labelled(batches)
+    [tokens] = world.sum([_labelled(batches)])
     if tokens == 0:
         return StepResult(0.0, 0)
     losses = []
     for batch in batches:
-        loss = loss_sum(*on_device(batch, device))
-        (loss / tokens).backward()  # type: ignore[no-untyped-call]
+        with _exchanging(loss_sum, batch is batches[-1]):
+            loss = loss_sum(*on_device(batch, device))
+            (loss * world.size / tokens).backward()  # type: ignore[no-untyped-call]
         losses.append(loss.detach())
     # Asked for once, at the end: a GPU is waited for each time.
-    return StepResult(sum(torch.stack(losses).tolist()) / tokens, tokens)
+    [total] = world.sum([sum(torch.stack(losses).tolist())])
+    return StepResult(total / tokens, int(tokens))
 
 
-def mean_loss(loss_sum: LossSum, batches: Sequence[Batch], device: torch.device) -> float:
-    """Mean loss over all labelled tokens of `batches`, in nats.
+def _exchanging(loss_sum: LossSum, is_last: bool) -> AbstractContextManager[None]:
+    """Whole copies of a model exchange gradients once, after the last batch.
+
+    Shards do it after each: to keep whole gradients is what they are for not to do.
+    """
+    if isinstance(loss_sum, DistributedDataParallel) and not is_last:
+        waiting: AbstractContextManager[None] = loss_sum.no_sync()
+        return waiting
+    return nullcontext()
+
+
+def mean_loss(
+    loss_sum: LossSum, batches: Sequence[Batch], device: torch.device, world: World = World()
+) -> float:
+    """Mean loss over all labelled tokens of `batches`, of all ranks, in nats.
 
     Gradients are not turned off: that would compile a second graph, for longer than it saves.
     """
     total = 0.0
     for batch in batches:
         total += loss_sum(*on_device(batch, device)).item()
-    return total / max(1, _labelled(batches))
+    total, tokens = world.sum([total, _labelled(batches)])
+    return total / max(1, tokens)
 
 
 def on_device(batch: Batch, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from contextlib import AbstractContextManager, closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +16,29 @@ from llamita.errors import Interrupted
 from llamita.formats.detect import BEST, LATEST
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
-from llamita.training.checkpoints import load_newest_checkpoint, take_snapshot
-from llamita.training.compiling import CompiledLoss
 from llamita.training.determinism import (
     arithmetic,
     arithmetic_changes,
     deterministic_algorithms,
     fix_workspace,
+    seed_rank,
 )
-from llamita.training.distillation import distillation_loss_sum
 from llamita.training.health import HealthGuard, check_finite_state
 from llamita.training.interrupt import noted_interrupts
 from llamita.training.looking import Watcher
+from llamita.training.losses import Losses
 from llamita.training.meter import Meter
-from llamita.training.metrics import MetricsLog
+from llamita.training.metrics import Log, MetricsLog, NoLog
 from llamita.training.observer import Observer
 from llamita.training.optimizers import build_optimizers, clip_gradients, set_learning_rate
-from llamita.training.recipe import Length, Recipe
-from llamita.training.saving import BackgroundWriter, write_models, write_save
-from llamita.training.scaling import peak_learning_rate
+from llamita.training.pace import Pace
+from llamita.training.parallel import share_rows, training_loader
+from llamita.training.recipe import Recipe
+from llamita.training.saver import Saver
 from llamita.training.schedules import learning_rate_factor, validation_steps
-from llamita.training.step import LossSum, accumulate_gradients, loss_sum_function, on_device
+from llamita.training.settling import with_steps
+from llamita.training.step import accumulate_gradients, on_device
+from llamita.training.world import World
 
 
 class Trainer:
@@ -53,8 +53,10 @@ class Trainer:
         tokenizer: Tokenizer,
         observer: Observer,
         teacher: Transformer | None = None,
+        world: World = World(),
     ) -> None:
-        if "auto" in recipe.machine.model_dump().values():
+        open_settings = recipe.machine.model_dump(exclude={"parallel"})
+        if "auto" in open_settings.values():
             raise ValueError("the recipe's machine must be decided before the trainer takes it")
         if recipe.machine.deterministic:
             fix_workspace()
@@ -65,37 +67,23 @@ class Trainer:
         model.checkpointing = recipe.machine.activation_checkpointing
         self.tokenizer = tokenizer
         self.observer = observer
+        self.world = world
         self.device = torch.device(recipe.machine.device)
         self.optimizers = build_optimizers(model, recipe.optimizer, recipe.machine.precision)
-        batch = recipe.batch
-        self.loader = Prefetcher(
-            data.loader(
-                batch.context_length,
-                batch.sequences,
-                recipe.seed,
-                batch.packing,
-                batch.document_mask,
-            )
-        )
-        self._watcher = Watcher(model, tokenizer, data, recipe)
-        precision = recipe.machine.precision
-        self._make_loss = partial(loss_sum_function, model, precision, self.device)
-        self.plain_loss: LossSum = self._make_loss()
-        if teacher is not None and recipe.teacher is not None:
-            self._make_loss = partial(
-                distillation_loss_sum, model, teacher, recipe.teacher, precision, self.device
-            )
-        self.loss_sum: LossSum = self._make_loss()
+        self._saver = Saver(model, self.optimizers, tokenizer, recipe.checkpoints, world)
+        self.writer = self._saver.writer
+        self.loader = Prefetcher(training_loader(data, recipe, world))
+        self._micro_batches = share_rows(recipe.batch, world).micro_batches
+        self._watcher = Watcher(model, tokenizer, data, recipe, world)
+        self.losses = Losses(model, recipe, self.device, teacher, world)
         self.step = 0
         self.best_loss = math.inf
         self.seconds = 0.0
-        self.writer = BackgroundWriter()
         self.guard = HealthGuard(recipe.health, recipe.optimizer.clip_norm)
         self.meter = Meter(model.config, recipe.batch.context_length)
         self._is_best = False
-        self._warned_of_empty_step = False
         self._arithmetic_before: dict[str, Any] = {}
-        torch.manual_seed(recipe.seed)
+        seed_rank(recipe.seed, world.rank)
 
     @property
     def notes(self) -> list[str]:
@@ -111,18 +99,7 @@ class Trainer:
 
     def settle_steps(self, steps: int) -> None:
         """Write the length of the run into its recipe, and the learning rate that follows."""
-        recipe = self.recipe.model_copy(update={"length": Length(steps=steps)})
-        if recipe.optimizer.learning_rate == "auto":
-            rate = peak_learning_rate(
-                self.model.config,
-                steps,
-                recipe.tokens_per_step,
-                recipe.optimizer.name,
-                is_trained=recipe.init is not None,
-            )
-            optimizer = recipe.optimizer.model_copy(update={"learning_rate": rate})
-            recipe = recipe.model_copy(update={"optimizer": optimizer})
-        self.recipe = recipe
+        self.recipe = with_steps(self.recipe, self.model.config, steps)
 
     def computing(self) -> AbstractContextManager[None]:
         """What every step and validation must run in to be exact."""
@@ -130,28 +107,19 @@ class Trainer:
 
     def compile(self) -> None:
         """Compile the steps, if the recipe asks for it, once. Whatever that draws is put back."""
-        if self.recipe.machine.compile == "on" and not isinstance(self.loss_sum, CompiledLoss):
+        if self.recipe.machine.compile == "on" and self.losses.may_compile:
             with self.computing(), torch.random.fork_rng(self._devices()):
-                self._compile()
-
-    def _compile(self) -> None:
-        compiled = CompiledLoss(self.model, self._make_loss, self.observer.say)
-        beginning = self.loader.state_dict()
-        compiled.warm_up(*on_device(self.loader.next_batch(), self.device))
-        self.model.zero_grad(set_to_none=True)
-        self.loader.load_state_dict(beginning)
-        if self.recipe.teacher is None:
-            self.plain_loss = compiled
-        self.loss_sum = compiled
+                beginning = self.loader.state_dict()
+                batch = on_device(self.loader.next_batch(), self.device)
+                self.losses.compile(batch, self.observer)
+                self.loader.load_state_dict(beginning)
 
     def resume(self) -> None:
         """Go back to the newest whole checkpoint, if there is one, and write it as `latest/`.
 
         A position in other data means nothing: changed data is read from its beginning.
         """
-        progress = load_newest_checkpoint(
-            self.run_directory / "checkpoints", self.model, self.optimizers, self.observer.say
-        )
+        progress = self._saver.restore(self.run_directory, self.observer.say)
         if progress is None:
             self.observer.say("no checkpoint yet: starting at the first step")
             return
@@ -167,13 +135,6 @@ class Trainer:
             self.best_loss = math.inf
             self.guard.load_state_dict({})
         self._arithmetic_before = progress.get("arithmetic", {})
-        write_models(
-            self.run_directory,
-            [LATEST],
-            self.model.config,
-            self.model.state_dict(),
-            self.tokenizer,
-        )
         self.observer.say(f"resuming after step {self.step} of {self.steps}")
 
     def train(self) -> None:
@@ -185,24 +146,17 @@ class Trainer:
         """
         self.model.train()
         marks = validation_steps(self.steps, self.recipe.watch)
-        self.meter.start(self.recipe.machine.precision, self.recipe.machine.device)
-        beginning: dict[str, Any] = {}
-        if self.meter.peak_flops is not None:
-            beginning["peak_flops"] = self.meter.peak_flops
-        if self.step:
-            beginning["resumed_after"] = self.step
+        beginning = self._start_meter()
         is_due = False
-        started = saved_at = time.monotonic()
-        seconds_before = self.seconds
+        pace = Pace(self.seconds)
         if self.step < self.steps:
             self.compile()
             for change in arithmetic_changes(self._arithmetic_before, self._arithmetic()):
                 self.observer.say(f"{change}: the numbers may differ in their last bits")
-        log = MetricsLog(self.run_directory, self.step)
         with (
-            closing(log),
+            closing(self.open_log(self.step)) as log,
             closing(self.loader),
-            noted_interrupts() as interrupt,
+            noted_interrupts(patient=self.world.size > 1) as interrupt,
             self.writer,
             self.computing(),
         ):
@@ -210,22 +164,27 @@ class Trainer:
                 values = self.take_step()
                 at_mark = self.step in marks
                 if at_mark or self.step % self.recipe.watch.log_every == 0 or "skipped" in values:
-                    seconds = seconds_before + time.monotonic() - started
-                    values |= {"seconds": round(seconds, 2), **self.meter.take(), **beginning}
+                    values |= {"seconds": round(pace.seconds, 2), **self.meter.take(), **beginning}
                     log.write(self.step, values)
                     self.observer.on_log(values)
                     beginning = {}
                 self._check_health()
                 if at_mark:
                     self.look(log)
-                self.seconds = seconds_before + time.monotonic() - started
-                interval = 60 * self.recipe.checkpoints.every_minutes
-                is_due |= at_mark or self._is_milestone() or time.monotonic() - saved_at > interval
-                if self._is_sound and (is_due or interrupt.asked):
+                self.seconds = pace.seconds
+                is_late = pace.minutes_unsaved > self.recipe.checkpoints.every_minutes
+                # All ranks save and stop after the same step; the first one has the clock.
+                is_late, must_stop, has_failed = self.world.any(
+                    is_late and self.world.is_first, interrupt.asked, self.writer.has_failed
+                )
+                is_due |= at_mark or self._saver.is_milestone(self.step) or is_late
+                if self._is_sound and (is_due or must_stop):
                     self.save(log)
-                    saved_at, is_due = time.monotonic(), False
-                self.writer.check()
-                if interrupt.asked and self.step < self.steps:
+                    pace.saved()
+                    is_due = False
+                if has_failed:
+                    self.writer.wait()
+                if must_stop and self.step < self.steps:
                     self.writer.wait()
                     saved = "everything is" if self._is_sound else "its last steps are not"
                     raise Interrupted(
@@ -233,21 +192,34 @@ class Trainer:
                         hint="Run the same command again to go on.",
                     )
 
+    def open_log(self, step: int) -> Log:
+        """The run's log after `step`; the first rank writes it."""
+        return MetricsLog(self.run_directory, step) if self.world.is_first else NoLog()
+
+    def _start_meter(self) -> dict[str, Any]:
+        """What the first line of the log says besides."""
+        self.meter.start(self.recipe.machine.precision, self.recipe.machine.device)
+        values: dict[str, Any] = {"resumed_after": self.step} if self.step else {}
+        if self.meter.peak_flops is not None:
+            [self.meter.peak_flops] = self.world.sum([self.meter.peak_flops])
+            values["peak_flops"] = self.meter.peak_flops
+        return values
+
     def take_step(self) -> dict[str, Any]:
         """One optimizer step; its loss, gradient norm, learning rate and speed."""
         started = time.perf_counter()
-        batches = [self.loader.next_batch() for _ in range(self.recipe.batch.accumulation)]
+        batches = [self.loader.next_batch() for _ in range(self._micro_batches)]
         peak = self.recipe.optimizer.learning_rate
         if peak == "auto":
             raise ValueError("the recipe has no learning rate yet")
         learning_rate = peak * learning_rate_factor(self.recipe.schedule, self.step, self.steps)
         set_learning_rate(self.optimizers, learning_rate)
-        result = accumulate_gradients(self.loss_sum, batches, self.device)
+        result = accumulate_gradients(self.losses.training, batches, self.device, self.world)
         self.step += 1
         gradient_norm = 0.0
         skipped: dict[str, Any] = {}
         if result.tokens == 0:
-            self._warn_of_empty_step()
+            self.guard.note_empty()
             skipped = {"skipped": "empty", "reason": "no labelled token"}
         else:
             gradient_norm = clip_gradients(self.model, self.recipe.optimizer.clip_norm)
@@ -271,13 +243,13 @@ class Trainer:
             **skipped,
         }
 
-    def save(self, log: MetricsLog) -> None:
+    def save(self, log: Log) -> None:
         """Begin to write a checkpoint and the model as `latest/`, and as `best/` if it is.
 
         What earlier saves failed with is raised here, or by `writer.check()`.
         """
         self.writer.wait()
-        check_finite_state(self.model, self.optimizers, self.step)
+        check_finite_state(self.model, self.optimizers, self.step, self.world)
         progress = {
             "step": self.step,
             "best_loss": self.best_loss,
@@ -289,34 +261,19 @@ class Trainer:
         }
         names = [BEST, LATEST] if self._is_best else [LATEST]
         self._is_best = False
-        write = partial(
-            write_save,
-            self.run_directory,
-            take_snapshot(self.step, self.model, self.optimizers, progress),
-            self.model.config,
-            self.tokenizer,
-            names,
-            self.recipe.checkpoints,
-            log.sync,
-        )
-        self.writer.start(write)
+        self._saver.begin(self.run_directory, self.step, progress, names, log.sync)
 
     def _arithmetic(self) -> dict[str, Any]:
-        loss = self.loss_sum
-        return arithmetic(is_compiled=isinstance(loss, CompiledLoss) and loss.is_compiled)
+        return arithmetic(is_compiled=self.losses.is_compiled, ranks=self.world.size)
 
-    def _is_milestone(self) -> bool:
-        keep_every = self.recipe.checkpoints.keep_every
-        return keep_every is not None and self.step % keep_every == 0
-
-    def look(self, log: MetricsLog) -> None:
+    def look(self, log: Log) -> None:
         """Validate, note whether the model is the best so far, and draw a sample.
 
         The save that follows keeps the best. Nothing here may move the random state of the steps:
         a second graph that is compiled for it, in one process earlier than in another, could.
         """
         with torch.random.fork_rng(self._devices()):
-            look = self._watcher.look(self.plain_loss, self.step, samples=self._is_sound)
+            look = self._watcher.look(self.losses.plain, self.step, samples=self._is_sound)
         # Where nothing is saved there is no best either.
         if look.loss is not None and look.loss < self.best_loss and self._is_sound:
             self.best_loss, self._is_best = look.loss, True
@@ -332,23 +289,10 @@ class Trainer:
 
     @property
     def _is_sound(self) -> bool:
-        """Whether to save what there is now.
-
-        A loss that is no number may come of the weights: a save waits for one that is, but at the
-        last step none will come, and the update was skipped: there the weights alone decide.
-        """
-        return not self.guard.is_nonfinite or self.step == self.steps
+        return self.guard.may_save(is_last=self.step == self.steps)
 
     def _check_health(self) -> None:
         """Stop a run that has gone wrong. Weights that are no numbers make every step bad."""
         if self.guard.is_nonfinite:
-            check_finite_state(self.model, [], self.step)
+            check_finite_state(self.model, [], self.step, self.world)
         self.guard.check(self.step, is_last=self.step == self.steps)
-
-    def _warn_of_empty_step(self) -> None:
-        if not self._warned_of_empty_step:
-            self._warned_of_empty_step = True
-            warnings.warn(
-                "a step without one labelled token changes nothing; is the mask right?",
-                stacklevel=3,
-            )

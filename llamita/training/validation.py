@@ -19,7 +19,9 @@ from llamita.inference.lm import LM
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.training.recipe import Recipe
+from llamita.training.sharding import give_up_whole
 from llamita.training.step import LossSum, mean_loss
+from llamita.training.world import World
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,17 @@ class Validation:
     values: dict[str, Any]
 
 
-def validation_sets(data: TrainingData, recipe: Recipe) -> list[ValidationSet]:
+def validation_sets(
+    data: TrainingData, recipe: Recipe, sequences: int | None = None, world: World = World()
+) -> list[ValidationSet]:
     """The rows every validation of a run uses, for each source that holds any out.
 
-    They are spread evenly over the held-out split. The last batch is filled up with unlabelled
-    rows, so that a compiled loss meets one shape only.
+    They are spread evenly over the held-out split, and dealt out to the ranks. Batches are filled
+    up with unlabelled rows to `sequences` (None: the recipe's), so that a compiled loss meets one
+    shape only, and every rank has as many batches.
     """
     batch = recipe.batch
+    sequences = sequences or batch.sequences
     wanted = max(1, recipe.watch.validation_tokens // batch.context_length)
     sets = []
     for name, share, folder in zip(data.names, data.shares, data.folders, strict=True):
@@ -57,12 +63,10 @@ def validation_sets(data: TrainingData, recipe: Recipe) -> list[ValidationSet]:
         dataset = folder.dataset("val")
         rows = make_rows(dataset, batch.context_length, batch.packing, batch.document_mask)
         limit = max(1, round(wanted * share))
-        batches = [
-            _filled(part, batch.sequences)
-            for part in sequential_batches(rows, batch.sequences, limit)
-        ]
+        batches = [_filled(part, sequences) for part in sequential_batches(rows, sequences, limit)]
         if any((part.labels != IGNORED).any() for part in batches):
-            sets.append(ValidationSet(name, share, folder.manifest.val.bytes_per_token, batches))
+            own = _dealt(batches, world)
+            sets.append(ValidationSet(name, share, folder.manifest.val.bytes_per_token, own))
     return sets
 
 
@@ -76,8 +80,20 @@ def _filled(batch: Batch, rows: int) -> Batch:
     )
 
 
+def _dealt(batches: list[Batch], world: World) -> list[Batch]:
+    """Those of this rank; unlabelled ones where there are too few for all."""
+    first = batches[0]
+    blank = Batch(first.input_ids, torch.full_like(first.labels, IGNORED), first.document_ids)
+    missing = -len(batches) % world.size
+    return [*batches, *[blank] * missing][world.rank :: world.size]
+
+
 def validate(
-    model: Transformer, loss_sum: LossSum, sets: Sequence[ValidationSet], device: torch.device
+    model: Transformer,
+    loss_sum: LossSum,
+    sets: Sequence[ValidationSet],
+    device: torch.device,
+    world: World = World(),
 ) -> Validation:
     """Mean loss on held-out rows, without dropout; there must be at least one set."""
     has_dropout = model.config.attention_dropout > 0 or model.config.residual_dropout > 0
@@ -87,9 +103,10 @@ def validate(
         # With dropout this is a graph of its own in any case. One that is never run backward is
         # not kept for the next process, which took ten seconds of each resume; one without is.
         with torch.set_grad_enabled(not has_dropout):
-            losses = [mean_loss(loss_sum, one.batches, device) for one in sets]
+            losses = [mean_loss(loss_sum, one.batches, device, world) for one in sets]
     finally:
         model.train()
+        give_up_whole(model)
     whole = sum(one.share for one in sets)
     loss = sum(one.share * loss for one, loss in zip(sets, losses, strict=True)) / whole
     bytes_per_token = sum(one.share * one.bytes_per_token for one in sets) / whole

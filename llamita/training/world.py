@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from llamita.errors import LlamitaError, TrainingError
 from llamita.training.failures import one_voice
@@ -29,7 +31,7 @@ _PATIENCE = timedelta(hours=2)
 
 @dataclass(frozen=True)
 class World:
-    """This process as one of `size`; `local_rank` counts those of this machine.
+    """This process as one of `size`; `local_rank` is its number of `local_size` on this machine.
 
     The ranks must all call a method that has an answer for them in the same order. They meet in
     main memory (gloo), whatever they compute on, so that a value costs no wait for a GPU.
@@ -38,6 +40,7 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    local_size: int = 1
     group: dist.ProcessGroup | None = None
 
     @classmethod
@@ -46,7 +49,7 @@ class World:
         """The world that torchrun made, or that of this process alone, until the block ends.
 
         A GPU of this machine becomes the process's own, if there are as many. What fails on
-        several ranks is told by one of them (see `failures`).
+        several ranks is told by one of them (see `failures`). A world within a world is the same.
 
         Raises:
             TrainingError: the environment speaks of several processes, but not of which one this is
@@ -58,13 +61,17 @@ class World:
             return
         rank = _number("RANK", None)
         local_rank = _number("LOCAL_RANK", rank)
+        world = cls(rank, size, local_rank, _number("LOCAL_WORLD_SIZE", size))
+        if dist.is_initialized():
+            yield world
+            return
         for name in ("MASTER_ADDR", "MASTER_PORT"):
             if not os.environ.get(name):
                 raise _no_world(name)
         has_gpu = torch.cuda.is_available() and local_rank < torch.cuda.device_count()
         if has_gpu:
             torch.cuda.set_device(local_rank)
-        store, _, _ = next(dist.rendezvous("env://", timeout=_PATIENCE))
+        store, _, _ = next(rendezvous("env://", timeout=_PATIENCE))
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if has_gpu else "gloo",
             store=store,
@@ -73,8 +80,8 @@ class World:
             timeout=_PATIENCE,
         )
         try:
-            with one_voice(rank, dist.PrefixStore("llamita", store)):
-                yield cls(rank, size, local_rank)
+            with one_voice(rank, PrefixStore("llamita", store)):
+                yield world
                 dist.barrier()  # nobody hangs up on one that is still talking
         finally:
             dist.destroy_process_group()
@@ -148,7 +155,12 @@ class World:
                 raise shared from own
 
     def check_device(self, device: str) -> None:
-        """Raise a TrainingError where this machine has fewer GPUs than processes that want one."""
+        """Raise a TrainingError where not every process can have a `device` to itself."""
+        if self.size > 1 and device == "mps":
+            raise TrainingError(
+                f"{self.size} processes cannot share an Apple GPU.",
+                hint="Train with one, or on the CPU: --set machine.device=cpu",
+            )
         if self.size == 1 or device != "cuda":
             return
         count = torch.cuda.device_count()

@@ -114,6 +114,37 @@ def test_each_source_has_epochs_of_its_own(
         assert all(set(epoch) == set(epochs[0]) for epoch in epochs[:-1])
 
 
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    weights=st.lists(st.integers(1, 30), min_size=3, max_size=3),
+    ranks=st.integers(1, 5),
+    later_ranks=st.integers(1, 5),
+    batch_size=st.integers(1, 4),
+    before=st.integers(0, 9),
+)
+def test_ranks_read_each_row_of_one_process_once_and_others_go_on_there(
+    sources: list[Rows],
+    weights: list[int],
+    ranks: int,
+    later_ranks: int,
+    batch_size: int,
+    before: int,
+) -> None:
+    drawn: list[int] = []
+    state: dict[str, Any] | None = None
+    for count, batches in ((ranks, before), (later_ranks, 3)):
+        loaders = [
+            BlockLoader(sources, batch_size, 0, weights, rank, count) for rank in range(count)
+        ]
+        for loader in loaders if state else ():
+            loader.load_state_dict(state or {})
+        for _ in range(batches):
+            drawn += [row for loader in loaders for row in _draw(loader, 1)]
+        state = loaders[0].state_dict()
+        assert all(loader.state_dict() == state for loader in loaders)
+    assert drawn == _draw(BlockLoader(sources, 1, 0, weights), len(drawn))
+
+
 def test_a_state_of_other_weights_is_refused(sources: list[Rows]) -> None:
     state = BlockLoader(sources, 1, 0, [1, 1, 1]).state_dict()
     with pytest.raises(DataError, match="weights"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
+import pickle
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+from torch.distributed import TCPStore
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["llamita.training.run", "llamita.data.prepare"])
@@ -32,12 +33,13 @@ def run_ranks(
 
     `job` finds its rank as the program does: by `World.join`.
     """
-    port = _free_port()
+    # As torchrun does, the starting process keeps the store in which the ranks meet.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     lines, processes = [], []
     for rank in range(count):
         line, of_rank = _PROCESSES.Pipe(duplex=False)
         process = _PROCESSES.Process(
-            target=_be_rank, args=(rank, count, port, of_rank, job, arguments), daemon=True
+            target=_be_rank, args=(rank, count, store.port, of_rank, job, arguments), daemon=True
         )
         process.start()
         of_rank.close()
@@ -75,6 +77,7 @@ def _be_rank(
         WORLD_SIZE=str(count),
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(port),
+        TORCHELASTIC_USE_AGENT_STORE="True",
     )
     if sys.platform == "linux":
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -83,20 +86,13 @@ def _be_rank(
         outcome = job(*arguments)
     except BaseException as error:
         outcome = error
-    line.send(outcome)
+    line.send_bytes(pickle.dumps(outcome))  # `send` would share a tensor's memory, which goes
 
 
 def _heard(line: Connection, deadline: float) -> Any:
     if not line.poll(max(0.0, deadline - time.monotonic())):
         raise AssertionError("the ranks wait for each other")
     try:
-        return line.recv()
+        return pickle.loads(line.recv_bytes())
     except EOFError:
         return Killed()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

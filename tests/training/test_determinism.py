@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from llamita.training import run
+from llamita.training import deciding, run
 from llamita.training.determinism import (
     arithmetic,
     arithmetic_changes,
@@ -75,7 +75,7 @@ def test_the_workspace_is_fixed_before_anything_is_timed(
         seen.append(os.environ.get("CUBLAS_WORKSPACE_CONFIG"))
         return "float32", "as asked"
 
-    monkeypatch.setattr(run, "choose_precision", timed)
+    monkeypatch.setattr(deciding, "choose_precision", timed)
     for deterministic, expected in ((False, None), (True, ":4096:8")):
         monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
         recipe = small_recipe(f"machine.deterministic={str(deterministic).lower()}", steps=1)

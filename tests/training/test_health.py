@@ -23,6 +23,7 @@ from llamita.training.observer import SILENT, Observer
 from llamita.training.run import train
 from llamita.training.step import LossSum, StepResult, accumulate_gradients
 from llamita.training.trainer import Trainer
+from llamita.training.world import World
 from tests.training.recipes import small_recipe
 from tests.training.runs import are_same, metrics_of, weights_of
 
@@ -33,13 +34,15 @@ Factor = Callable[[Sequence[Batch]], float]
 def _multiply_losses(monkeypatch: pytest.MonkeyPatch, factor: Factor) -> None:
     """Multiply the loss, and so the gradients, of a step by what `factor` makes of its batches."""
 
-    def scaled(loss_sum: LossSum, batches: Sequence[Batch], device: torch.device) -> StepResult:
+    def scaled(
+        loss_sum: LossSum, batches: Sequence[Batch], device: torch.device, world: World
+    ) -> StepResult:
         by = factor(batches)
 
         def multiplied(*inputs: Any) -> torch.Tensor:
             return loss_sum(*inputs) * by
 
-        return accumulate_gradients(multiplied, batches, device)
+        return accumulate_gradients(multiplied, batches, device, world)
 
     monkeypatch.setattr(trainer_module, "accumulate_gradients", scaled)
 

@@ -1,0 +1,77 @@
+"""Models whose weights lie in shards over the ranks of a run (FSDP2, arXiv:2304.11277).
+
+Each rank keeps a part of every parameter, of its gradient and of its optimizer state. A layer is
+gathered when it is computed and given up again; the tables stay whole from the forward pass to the
+end of the backward one, as the loss reads the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from llamita.model import Transformer
+from llamita.training.world import World
+
+
+def shard(model: Transformer, device: str, world: World) -> None:
+    """Spread the parameters over the ranks, in place; those on the meta device stay there.
+
+    Afterwards they are DTensors, cut along their first dimension as `torch.chunk` does: where there
+    are fewer rows than ranks, some parts are empty. Gradients are means over the ranks.
+    """
+    mesh = init_device_mesh(device, (world.size,))
+    for module in (*model.model.layers, model):
+        fully_shard(module, mesh=mesh)
+        assert isinstance(module, FSDPModule)  # fully_shard gave it this class
+        module.set_force_sum_reduction_for_comms(True)  # gloo has no mean
+    register_fsdp_forward_method(model, "hidden_states")
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether each rank has a part of the model alone."""
+    return isinstance(model, FSDPModule)
+
+
+def give_up_whole(model: nn.Module) -> None:
+    """Let go of what a forward pass without a backward one left whole, of the root's parameters."""
+    if isinstance(model, FSDPModule):
+        model.reshard()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor, gathered from the ranks; all of them must ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def spread_like(values: Tensor, sharded: Tensor) -> Tensor:
+    """Whole values that all ranks have, as a tensor that is spread as `sharded` is."""
+    if not isinstance(sharded, DTensor):
+        return values
+    return distribute_tensor(values, sharded.device_mesh, sharded.placements, src_data_rank=None)
+
+
+def compile_layer(layer: nn.Module) -> Callable[[], None]:
+    """Compile what a layer computes; a function that undoes it.
+
+    Of a sharded one the function alone: gathering its weights before is no work for a compiler.
+    """
+    if isinstance(layer, FSDPModule):
+        plain = layer.forward
+        layer.forward = torch.compile(plain, dynamic=False)
+
+        def undo() -> None:
+            layer.forward = plain
+
+        return undo
+    layer.compile(dynamic=False)
+
+    def undo_compile() -> None:
+        layer._compiled_call_impl = None  # there is no public way back
+
+    return undo_compile

@@ -1,0 +1,169 @@
+"""What ranks do in the tests of whole runs and their steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from llamita.config import preset
+from llamita.data.loader import Batch, BlockLoader
+from llamita.data.rows import IGNORED
+from llamita.errors import DataError, LlamitaError
+from llamita.training import budget
+from llamita.training.losses import Losses
+from llamita.training.new_model import new_model, new_sharded_model
+from llamita.training.optimizers import clip_gradients
+from llamita.training.recipe import Recipe
+from llamita.training.run import train
+from llamita.training.sharding import whole
+from llamita.training.step import accumulate_gradients
+from llamita.training.trainer import Trainer
+from llamita.training.world import World
+from tests.training.recipes import small_recipe
+from tests.training.runs import listener
+
+CPU = torch.device("cpu")
+
+
+@dataclass
+class Ran:
+    """What a rank was told and had at the end of a run: its weights put together, the rows that it
+    read, and what it failed with."""
+
+    said: list[str]
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    rows: list[Tensor] = field(default_factory=list)
+    steps: int = 0
+    error: str = ""
+    is_told: bool = False
+
+
+@dataclass(frozen=True)
+class Accident:
+    """What befalls a `rank` after a `step`: a signal, a row that cannot be read, its death."""
+
+    kind: str
+    rank: int
+    step: int
+
+
+def run(data: Path, folder: Path, recipe: Recipe | None, accident: Accident | None = None) -> Ran:
+    """Train, or go on, with the other ranks."""
+    observer, said = listener()
+    ran = Ran(said)
+    rank = int(os.environ["RANK"])
+    _watch(ran, accident if accident is not None and accident.rank == rank else None)
+    try:
+        ran.steps = train(data, folder, recipe, observer=observer).steps
+    except LlamitaError as error:
+        ran.error, ran.is_told = f"{type(error).__name__}: {error.message}", error.is_told
+    return ran
+
+
+def _watch(ran: Ran, accident: Accident | None) -> None:
+    """Keep what a run shows in `ran`. The process ends soon: nothing is put back."""
+    take_step, finish, next_batch = Trainer.take_step, Trainer.train, BlockLoader.next_batch
+
+    def step(trainer: Trainer) -> dict[str, Any]:
+        values = take_step(trainer)
+        if accident is not None and trainer.step == accident.step:
+            _befall(accident)
+        return values
+
+    def train_through(trainer: Trainer) -> None:
+        finish(trainer)
+        ran.weights = {
+            name: whole(parameter.detach()).clone()
+            for name, parameter in trainer.model.named_parameters()
+        }
+
+    def batch(loader: BlockLoader) -> Batch:
+        found = next_batch(loader)
+        ran.rows.append(found.input_ids)
+        return found
+
+    Trainer.take_step, Trainer.train = step, train_through  # type: ignore[method-assign]
+    BlockLoader.next_batch = batch  # type: ignore[method-assign]
+
+
+def _befall(accident: Accident) -> None:
+    if accident.kind == "death":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if accident.kind == "signal":
+        os.kill(os.getpid(), signal.SIGTERM)
+    if accident.kind == "bad row":
+        raise DataError("a row is damaged.", hint="Prepare it again.")
+
+
+def run_for_minutes(data: Path, folder: Path) -> Ran:
+    """A run whose steps are counted by a measurement, made short."""
+    budget._MEASURED_SECONDS = 0.05
+    recipe = small_recipe()
+    length = recipe.length.model_copy(update={"steps": None, "minutes": 0.02})
+    return run(data, folder, recipe.model_copy(update={"length": length}))
+
+
+def gradients_of(batches: list[Batch], kind: str) -> tuple[float, int, float, dict[str, Tensor]]:
+    """Loss, labelled tokens, norm and gradients of a step whose batches lie with the ranks."""
+    with World.join() as world:
+        config = preset("tiny", 50)
+        if kind == "fsdp":
+            model = new_sharded_model(config, 0, None, "cpu", world)
+        else:
+            model = new_model(config, 0, None)
+        recipe = small_recipe()
+        losses = Losses(model, recipe, CPU, None, world)
+        own = batches[world.rank :: world.size]
+        result = accumulate_gradients(losses.training, own, CPU, world)
+        norm = clip_gradients(model, 1e9) if result.tokens else 0.0
+        gradients = {
+            name: whole(parameter.grad).clone()
+            for name, parameter in model.named_parameters()
+            if parameter.grad is not None
+        }
+        return result.loss, result.tokens, norm, gradients
+
+
+def batch_of(labelled: int, rows: int = 1, length: int = 100) -> Batch:
+    """Rows of which the first `labelled` tokens are to be learned."""
+    generator = torch.Generator().manual_seed(labelled)
+    tokens = torch.randint(0, 50, (rows, length + 1), generator=generator)
+    labels = tokens[:, 1:].clone()
+    labels[:, labelled:] = IGNORED
+    return Batch(tokens[:, :-1], labels)
+
+
+def meet() -> list[Any]:
+    """What the ranks tell each other."""
+    with World.join() as world:
+        beside = world.beside()
+        return [
+            world.sum([0.1 * (world.rank + 1), 1.0]),
+            world.any(world.rank == 1, False),
+            world.from_first(f"of {world.rank}"),
+            beside.gather(world.rank**2),
+            world.is_first,
+        ]
+
+
+def fail(kinds: list[str]) -> tuple[str, bool, str | None]:
+    """Each rank fails as is written for it, inside what is agreed; what it is told."""
+    with World.join() as world:
+        try:
+            with world.agreed():
+                kind = kinds[world.rank]
+                if kind == "mistake":
+                    raise DataError(f"mistake of {world.rank}", hint="Mend it.")
+                if kind == "fault":
+                    raise ZeroDivisionError("a fault")
+        except LlamitaError as error:
+            return f"{type(error).__name__}: {error.message}", error.is_told, error.hint
+        except ZeroDivisionError as error:
+            return f"fault: {error}", False, None
+        return "well", False, None
