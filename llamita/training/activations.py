@@ -1,17 +1,19 @@
 """Bytes that a micro-batch keeps between the forward and the backward pass: arithmetic alone.
 
-What autograd keeps of a layer, in values a token (C width, Q and K the widths of queries and keys,
-I the feed-forward's):
+What autograd keeps of a layer, in bytes a token (C width, Q and K the widths of queries and keys,
+I the feed-forward's, b bytes of the run's number format):
 
 | kept | plain | compiled |
 |---|---|---|
-| residual stream, before attention and before the feed-forward | 2 C | 2 C |
-| each, normalized; and that, weighted, as the products read it | 2 C + 2 C | 2 C |
-| rotated queries and keys, values, what attention gives | 2 Q + 2 K | 2 Q + 2 K |
-| gate, its SiLU, up, and the product that the last matrix reads | 4 I | 3 I |
+| residual stream, before attention | 4 C | 4 C |
+| before the feed-forward; compiled: what attention added | 4 C | b C |
+| each, normalized | 2 x 4 C | |
+| that, weighted, as the products read it: in bfloat16 a copy for each product | 2 (5) b C | 2 b C |
+| rotated queries and keys, values, what attention gives | b (2 Q + 2 K) | b (2 Q + 2 K) |
+| gate, its SiLU (compiled: not), up, their product | 4 b I | 3 b I |
 
-The residual stream and what is normalized are float32, the rest is in the run's number format.
-`benchmarks/train_memory.py` holds the sums to measured peaks (docs/scaling.md).
+A test holds this to what autograd keeps, `benchmarks/train_memory.py` the sums to measured peaks
+(docs/scaling.md).
 """
 
 from __future__ import annotations
@@ -58,29 +60,39 @@ def kept_of_layer(config: ModelConfig, work: Pass) -> int:
     hidden, inner = config.hidden_size, config.intermediate_size
     queries = config.num_attention_heads * config.head_dim
     keys = config.num_key_value_heads * config.head_dim
-    stream = (2 if work.compiled else 4) * hidden
-    narrow = 2 * hidden + 2 * queries + 2 * keys + (3 if work.compiled else 4) * inner
+    if work.compiled:
+        kept = FLOAT32 * hidden + values * (3 * hidden + 3 * inner)
+    else:
+        copies = 2 if work.precision == "float32" else 5
+        kept = 4 * FLOAT32 * hidden + values * (copies * hidden + 4 * inner)
+    kept += values * (2 * queries + 2 * keys)
     if config.use_qk_norm:
-        stream += queries + keys
-        narrow += 0 if work.compiled else queries + keys
-    kept = work.tokens * (FLOAT32 * stream + values * narrow)
-    kept += work.tokens * FLOAT32 * config.num_attention_heads  # the softmax's sums
+        kept += (values if work.compiled else values + FLOAT32) * (queries + keys)
+    kept += FLOAT32 * config.num_attention_heads  # the softmax's sums
     if config.residual_dropout:
-        # On a CPU the mask is a factor for each value, on a GPU a byte.
-        kept += 2 * work.tokens * hidden * (values if work.device == "cpu" else 1)
-    return kept + _kept_of_scores(config, work)
+        # Uncompiled on a CPU the mask is a factor for each value, else a byte.
+        kept += 2 * hidden * (values if work.device == "cpu" and not work.compiled else 1)
+    return work.tokens * kept + _kept_of_attention(config, work)
 
 
-def _kept_of_scores(config: ModelConfig, work: Pass) -> int:
-    """What attention keeps in the square of the length: mostly nothing."""
+def _kept_of_attention(config: ModelConfig, work: Pass) -> int:
+    """What attention keeps besides, mostly in the square of the length: on a GPU nothing."""
     square = work.rows * work.time**2
-    values = VALUE_BYTES[work.precision]
+    values, heads = VALUE_BYTES[work.precision], config.num_attention_heads
     if config.attention_dropout and work.device == "cpu":
-        # No kernel there draws: weights, the factors that drop some, and what is left.
-        return 3 * square * config.num_attention_heads * values
-    if work.has_mask and not (work.device == "cpu" and work.precision == "bfloat16"):
-        return square * values  # zeros and minus infinities, made by each layer
-    return 0
+        # No kernel there draws: weights and what is left of them, and the factors between.
+        return square * heads * (2 * values + 1 if work.compiled else 12)
+    if work.device != "cpu" or work.precision == "float32":
+        return square * values if work.has_mask else 0  # zeros and minus infinities, by each layer
+    # Blocks of queries: the compiler keeps their weights, which the formula would compute again.
+    queries = heads * config.head_dim
+    copies = work.tokens * queries * values
+    if not work.compiled:
+        return copies
+    keys = config.num_key_value_heads * config.head_dim
+    blocks = square // 2 + work.rows * work.time * min(work.time, _QUERIES_OF_A_BLOCK) // 2
+    masks = 2 * square if work.has_mask else 0
+    return copies + work.tokens * keys // 2 * values + heads * blocks * values + masks
 
 
 def kept_activations(config: ModelConfig, work: Pass) -> int:
@@ -102,17 +114,17 @@ def kept_activations(config: ModelConfig, work: Pass) -> int:
 
 
 def narrow_weights(config: ModelConfig, work: Pass, matrices: int) -> int:
-    """Bytes of the matrices' copies in the run's number format, while a pass is under way.
+    """Bytes of the matrices' copies in the run's number format, which the backward pass reads.
 
-    Autocast keeps them for the backward pass; where layers are compiled or computed again, only
-    one layer's are there at a time.
+    Layers keep them, compiled or not, also those of weights that lie in shards. Where layers are
+    compiled and computed again, only one layer's are there at a time.
     """
     if work.precision == "float32":
         return 0
-    all_of_them = matrices * VALUE_BYTES[work.precision]
-    if work.compiled or work.checkpointing:
-        return all_of_them // config.num_hidden_layers
-    return all_of_them
+    copies = matrices * VALUE_BYTES[work.precision]
+    if work.compiled and work.checkpointing:
+        return copies // config.num_hidden_layers
+    return copies
 
 
 def backward_buffers(config: ModelConfig, work: Pass) -> int:
