@@ -157,7 +157,8 @@ def planned_cluster(
         ConfigError: there is no such device, or a number cannot be.
     """
     chosen = device_named(device)
-    time = context_length or min(config.max_position_embeddings, 4096)
+    time = min(config.max_position_embeddings, 4096)
+    time = time if context_length is None else context_length
     for name, value in (("ranks", ranks), ("context_length", time)):
         if value < 1:
             raise ConfigError(f"{name} is {value}; it must be at least 1.")
