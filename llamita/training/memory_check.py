@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from llamita.training.accounting import (
     estimate_memory,
 )
 from llamita.training.fitting import nearest_setting
+from llamita.training.model_source import ModelSource
 from llamita.training.recipe import Recipe
 from llamita.training.room import (
     Room,
@@ -48,8 +48,8 @@ def check_fits(
     config: ModelConfig,
     *,
     ranks: int = 1,
+    local_ranks: int = 1,
     parallel: Parallel = "ddp",
-    teacher: ModelConfig | None = None,
     has_begun: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> None:
@@ -57,7 +57,8 @@ def check_fits(
 
     Args:
         recipe: its machine decided.
-        ranks, parallel: as of `estimate_memory`. Those of this machine share its main memory.
+        ranks, parallel: as of `estimate_memory`.
+        local_ranks: those of this machine, which share its main memory.
         has_begun: the run's settings are fixed already.
         report: takes the line that says what the run takes.
 
@@ -66,9 +67,12 @@ def check_fits(
     """
     if not recipe.machine.check_memory:
         return
+    teacher = None
+    if recipe.teacher is not None:
+        teacher = ModelSource.open(recipe.teacher.model, "teacher").checkpoint.config
     memory = estimate_memory(recipe, config, ranks=ranks, parallel=parallel, teacher=teacher)
     disk = estimate_disk(recipe, config)
-    machine = Machine.here(recipe.machine.device, ranks)
+    machine = Machine.here(recipe.machine.device, local_ranks)
     if not machine.fits(memory):
         setting = nearest_setting(
             recipe,
@@ -100,11 +104,9 @@ class Machine:
         self.processes, self.resident = processes, resident
 
     @classmethod
-    def here(cls, device: str, ranks: int) -> Machine:
+    def here(cls, device: str, processes: int) -> Machine:
         """This one, as it is now."""
         gpu = free_cuda_memory() if device == "cuda" else None
-        told = os.environ.get("LOCAL_WORLD_SIZE", "")
-        processes = int(told) if ranks > 1 and told.isdecimal() else 1
         return cls(free_memory(), gpu, processes, resident_memory())
 
     def needed(self, memory: MemoryEstimate) -> int:

@@ -35,6 +35,7 @@ from llamita.training.inputs import (
     with_sources,
 )
 from llamita.training.manifest import RunManifest, sources_of
+from llamita.training.memory_check import check_fits
 from llamita.training.new_model import new_model, new_sharded_model
 from llamita.training.observer import SILENT, Observer
 from llamita.training.parallel import decide_parallel
@@ -202,10 +203,21 @@ def _build(
     device = recipe.machine.device
     with world.agreed():
         world.check_device(device)
-    is_sharded = decide_parallel(recipe, config, observer, world) == "fsdp"
+    parallel = decide_parallel(recipe, config, observer, world)
+    with world.agreed():
+        check_fits(
+            run,
+            recipe,
+            config,
+            ranks=world.size,
+            local_ranks=world.local_size,
+            parallel=parallel,
+            has_begun=(run / RECIPE).exists(),
+            report=observer.say,
+        )
     if start is not None:
         observer.say(f"beginning with {recipe.init}; {start.rows.describe()}")
-    if is_sharded:
+    if parallel == "fsdp":
         model = new_sharded_model(config, recipe.seed, start, device, world)
     else:
         with world.agreed():
