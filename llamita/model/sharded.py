@@ -26,7 +26,7 @@ def own_box(tensor: Tensor) -> tuple[slice, ...] | None:
     if not isinstance(tensor, DTensor):
         return None
     # How torch.distributed.checkpoint asks a tensor for it.
-    (chunk,) = tensor.__create_chunk_list__()
+    (chunk,) = tensor.__create_chunk_list__()  # type: ignore[no-untyped-call]
     return tuple(
         slice(start, start + size) for start, size in zip(chunk.offsets, chunk.sizes, strict=True)
     )

@@ -98,7 +98,8 @@ def write_checkpoint(
         with together():
             opened = stack.enter_context(replace_directory(final)) if world.is_first else final
         folder = world.from_first(opened)
-        _write_state(snapshot.state, folder, world, what)
+        with world.agreed():
+            _write_state(snapshot.state, folder, world, what)
         with together():
             files = own_files(folder, world.rank)
         files = {name: entry for part in world.gather(files) for name, entry in part.items()}

@@ -19,7 +19,7 @@ import torch
 from torch.distributed import TCPStore
 
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["llamita.training.run", "llamita.data.prepare"])
+_PROCESSES.set_forkserver_preload(["llamita.training.run", "llamita.data.prepare", "torch._dynamo"])
 
 
 class Killed(Exception):

@@ -1,0 +1,78 @@
+"""Models in shards: built without any rank having all of one, and written in one piece."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from llamita.config import preset
+from llamita.formats.huggingface import save_model_directory
+from llamita.model import Transformer
+from llamita.tokenizer import load_tokenizer
+from llamita.training.initial import InitialModel
+from llamita.training.new_model import new_model
+from llamita.training.recipe import Recipe
+from tests.training.rank_jobs import (
+    begin_with,
+    fail_amid_gathering,
+    gather_pieces,
+    look_for_folders,
+    memory_to_build,
+    pieces,
+    shape,
+)
+from tests.training.ranks import all_well, run_ranks
+from tests.training.runs import are_same
+
+
+def test_a_model_built_in_shards_has_one_processs_weights_to_the_bit(
+    data: Path, tmp_path: Path
+) -> None:
+    tokenizer = load_tokenizer(data)
+    other = preset("tiny", tokenizer.vocab_size, tie_word_embeddings=False)
+    save_model_directory(
+        Transformer(other).initialize(1), tmp_path / "model", tokenizer, torch.bfloat16
+    )
+    configs = [shape(), shape(tie_word_embeddings=False, attention_bias=True)]
+    recipe = Recipe(init=str(tmp_path / "model"), batch={"context_length": 32})  # type: ignore[arg-type]
+    start = InitialModel.open(recipe, tokenizer)
+    whole = [new_model(config, 5, None) for config in configs]
+    whole.append(new_model(start.config, 5, start))
+    for built in all_well(run_ranks(4, begin_with, configs, tmp_path / "model", data)):
+        for weights, model in zip(built, whole, strict=True):
+            assert are_same(weights, {name: p.detach() for name, p in model.named_parameters()})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for the peak of a process's memory")
+def test_no_rank_has_the_whole_model_while_it_is_built() -> None:
+    config = dataclasses.replace(preset("demo", 500), num_hidden_layers=40)
+    whole = 4 * config.count_parameters()
+    for peak in all_well(run_ranks(4, memory_to_build, config)):
+        assert whole / 4 < peak < whole / 2
+
+
+def test_pieces_become_whole_on_the_first_rank_in_the_order_in_which_they_are_asked_for() -> None:
+    found = all_well(run_ranks(4, gather_pieces))
+    assert found[1:] == [None] * 3
+    expected = {name: values for name, (values, _) in pieces().items()}
+    assert are_same(found[0], {**expected, "plain": torch.arange(3)})
+
+
+def test_where_the_first_rank_gives_up_nobody_waits() -> None:
+    told = all_well(run_ranks(3, fail_amid_gathering))
+    assert told == ["ValueError: no more", *["TrainingError: ValueError: no more"] * 2]
+
+
+def test_a_folder_that_a_rank_does_not_share_is_refused_on_all(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("a", "a", "b")]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+    assert all_well(run_ranks(2, look_for_folders, folders)) == ["shared"] * 2
+    told = all_well(run_ranks(3, look_for_folders, folders))
+    assert len(set(told)) == 1
+    assert told[0].startswith(f"rank 2: {tmp_path / 'b'} on ")
+    assert not list((tmp_path / "a").iterdir())
