@@ -13,6 +13,7 @@ from llamita.formats.detect import RECIPE
 from llamita.training.manifest import RunManifest
 from llamita.training.recipe import Recipe, Source
 from llamita.training.recipe_file import load_recipe
+from llamita.training.world import World
 
 _WORTH_A_LINE = 1 << 30
 
@@ -71,7 +72,7 @@ def open_sources(
     sources: Sequence[Source], report: Callable[[str], None], *, check: bool = True
 ) -> TrainingData:
     """The data of sources, checked against its hashes; DataError where one is missing or damaged,
-    or they do not fit. Of several ranks that read the same files one does to `check` them."""
+    or they do not fit. Of several ranks of one machine, one is enough to `check` them."""
     weights = [source.weight for source in sources if source.weight is not None]
     paths = [Path(source.path) for source in sources]
     size = sum(map(bytes_to_check, paths))
@@ -81,6 +82,21 @@ def open_sources(
     for folder in data.folders if check else ():
         folder.check_content()
     return data
+
+
+def check_same(data: TrainingData, world: World) -> None:
+    """Make sure that all ranks read the same: each machine may have a copy of its own.
+
+    Raises:
+        TrainingError: one reads something else.
+    """
+    prints = world.gather(data.fingerprint)
+    others = [rank for rank, found in enumerate(prints) if found != prints[0]]
+    if others:
+        raise TrainingError(
+            f"rank {others[0]} reads other data from {data.described} than rank 0.",
+            hint="Give all machines the same DATA: copies of it, or one on a shared file system.",
+        )
 
 
 def check_fingerprints(

@@ -121,9 +121,7 @@ def replicated(loss: ReplicatedLoss, device: torch.device) -> DistributedDataPar
     It begins by giving all ranks the weights of the first.
     """
     ids = [torch.cuda.current_device()] if device.type == "cuda" else None
-    return DistributedDataParallel(
-        loss, device_ids=ids, broadcast_buffers=False, gradient_as_bucket_view=True
-    )
+    return DistributedDataParallel(loss, device_ids=ids, gradient_as_bucket_view=True)
 
 
 def _either(numbers: list[str]) -> str:

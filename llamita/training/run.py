@@ -29,6 +29,7 @@ from llamita.training.deciding import decide_machine
 from llamita.training.initial import InitialModel, check_unchanged
 from llamita.training.inputs import (
     check_fingerprints,
+    check_same,
     open_sources,
     pack_chats,
     recorded_sources,
@@ -105,7 +106,8 @@ def train(
             if exists and (requested is None or is_saved):
                 recorded = RunManifest.load(run)
             sources = recorded_sources(data, requested, run if exists else None)
-            opened = open_sources(sources, observer.say, check=world.is_first)
+            opened = open_sources(sources, observer.say, check=world.local_rank == 0)
+        check_same(opened, world)
         with held(run, world), _memory_errors():
             if recorded is not None:
                 with world.agreed():

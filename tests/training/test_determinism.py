@@ -14,6 +14,7 @@ from llamita.training.determinism import (
     arithmetic,
     arithmetic_changes,
     deterministic_algorithms,
+    seed_rank,
 )
 from tests.training.recipes import small_recipe
 
@@ -54,6 +55,18 @@ def test_other_warnings_go_where_they_went() -> None:
     with pytest.warns(UserWarning, match="look out"), deterministic_algorithms(True, said.append):
         warnings.warn("look out", stacklevel=1)
     assert not said
+
+
+def test_every_rank_has_a_random_stream_of_its_own_and_the_first_the_runs() -> None:
+    drawn = []
+    for rank in range(4):
+        seed_rank(7, rank)
+        drawn.append(torch.rand(3).tolist())
+    torch.manual_seed(7)
+    assert drawn[0] == torch.rand(3).tolist()
+    assert len({*map(tuple, drawn)}) == 4
+    seed_rank(7, 3)
+    assert drawn[3] == torch.rand(3).tolist()
 
 
 def test_changes_of_the_machine_are_in_words() -> None:
