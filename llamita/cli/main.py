@@ -15,6 +15,7 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import llamita
@@ -71,7 +72,8 @@ def run(arguments: list[str]) -> int:
         if arguments[0] == "--version":
             print(f"llamita {llamita.__version__}", flush=True)
             return 0
-        code = _run_command(arguments[0], arguments[1:])
+        with _with_others(arguments[0]):
+            code = _run_command(arguments[0], arguments[1:])
         sys.stdout.flush()
         return code
     except LlamitaError as error:
@@ -88,6 +90,24 @@ def run(arguments: list[str]) -> int:
         return 0
     except OSError as error:
         return _report(error, _describe(error), None, EXIT_BAD_INPUT, debug)
+
+
+def _with_others(name: str) -> AbstractContextManager[object]:
+    """Of the processes that torchrun starts, one tells what is wrong with a command."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        return nullcontext()
+    if name != "train":
+        if "TORCHELASTIC_RUN_ID" not in os.environ:  # the variable is of something else
+            return nullcontext()
+        error = LlamitaError(
+            f"torchrun starts several processes, and llamita {name} is for one.",
+            hint="Leave torchrun out; llamita train is for several.",
+        )
+        error.is_told = os.environ.get("RANK", "0") != "0"
+        raise error
+    from llamita.training.world import World
+
+    return World.join()
 
 
 def _run_command(name: str, arguments: list[str]) -> int:

@@ -79,7 +79,8 @@ def command(
 ) -> None:
     """Pretrain a model on prepared data, from scratch or from a model.
 
-    The same command again resumes a stopped run.
+    The same command again resumes a stopped run. On several GPUs or machines: torchrun
+    --nproc-per-node N -m llamita train DATA -o RUN …, with N processes on each (docs/cluster.md).
     """
     from llamita.training.inputs import given_sources
     from llamita.training.recipe_file import build_recipe
@@ -116,6 +117,8 @@ def command(
             allow_changed_data=allow_changed_data,
             observer=observer,
         )
+    if summary.is_told:
+        return
     latest = summary.run / LATEST
     if as_json:
         result = {
