@@ -36,6 +36,7 @@ _NAMES = {
     "snapshot": "the copy that a save writes",
     "data": "batches",
     "program": "the program",
+    "fragments": "gaps between blocks",
     "context": "CUDA",
 }
 _IN_RAM_ALWAYS = ("snapshot", "data", "program")

@@ -21,6 +21,7 @@ from llamita.training.activations import (
     Pass,
     backward_buffers,
     head_buffers,
+    heap_activations,
     kept_activations,
     narrow_weights,
 )
@@ -33,7 +34,9 @@ _COMPILER = 330_000_000
 _CUDA_PROGRAM = 3_000_000_000
 _CUDA_CONTEXT = 700_000_000
 _NCCL_BUFFERS = 1_000_000_000
-_FRAGMENTS = 0.04  # of an accelerator's memory in use: what its allocator cannot give out
+# Parts of what is in use that allocators cannot give out: see `_fragments`.
+_CUDA_FRAGMENTS = 0.04
+_HEAP_FRAGMENTS = 0.3
 
 _AHEAD = 4  # data/prefetch.py
 _MUON_BATCH = 1 << 22  # training/muon.py
@@ -84,7 +87,8 @@ class MemoryEstimate:
         snapshot: in main memory, of a save that is being written.
         data: batches read ahead, held-out rows.
         program: Python, PyTorch and, on an accelerator, its libraries in main memory.
-        context: on an accelerator: CUDA, NCCL, what its allocator cannot give out.
+        fragments: free between what is in use, and too small for what is asked for.
+        context: on an accelerator: CUDA and NCCL.
         device: "cpu", "cuda" or "mps".
         moment: "backward" or "update".
     """
@@ -98,6 +102,7 @@ class MemoryEstimate:
     snapshot: int
     data: int
     program: int
+    fragments: int
     context: int
     device: str
     moment: str
@@ -128,6 +133,7 @@ class MemoryEstimate:
             + self.activations
             + self.logits
             + self.working
+            + self.fragments
         )
 
 
@@ -152,7 +158,8 @@ def rank_memory(
         snapshot=FLOAT32 * math.ceil(state / shards),
         data=rows * work.time * (24 if work.has_mask else 16),
         program=_program(work.device, work.compiled),
-        context=_context(computing, work.device, ranks),
+        fragments=_fragments(config, computing, work, optimizer),
+        context=_context(work.device, ranks),
     )
 
 
@@ -183,6 +190,7 @@ def _computing_memory(
         snapshot=0,
         data=0,
         program=0,
+        fragments=0,
         context=0,
         device=work.device,
         moment="backward",
@@ -220,8 +228,19 @@ def _program(device: str, compiled: bool) -> int:
     return _PROGRAM + (_COMPILER if compiled else 0)
 
 
-def _context(estimate: MemoryEstimate, device: str, ranks: int) -> int:
+def _context(device: str, ranks: int) -> int:
     if device != "cuda":
         return 0
-    fragments = int(_FRAGMENTS * estimate._computing)
-    return _CUDA_CONTEXT + (_NCCL_BUFFERS if ranks > 1 else 0) + fragments
+    return _CUDA_CONTEXT + (_NCCL_BUFFERS if ranks > 1 else 0)
+
+
+def _fragments(config: ModelConfig, computing: MemoryEstimate, work: Pass, optimizer: str) -> int:
+    """What an allocator holds and cannot give out.
+
+    glibc takes blocks of up to 32 MB from its heap, where those of a pass lie between longer lived
+    ones and leave gaps; PyTorch's allocator on a GPU leaves fewer.
+    """
+    if work.device == "cuda":
+        return int(_CUDA_FRAGMENTS * computing._computing)
+    buffers = _update_buffers(ParameterCounts.of(config), optimizer)
+    return int(_HEAP_FRAGMENTS * heap_activations(config, work)) + buffers
