@@ -14,7 +14,7 @@ import typer
 
 from llamita.cli.options import JsonOption
 from llamita.cli.progress import for_terminal, progress_bar, say
-from llamita.errors import DataError, TokenizerError, TrainingError
+from llamita.errors import DataError, TrainingError
 
 if TYPE_CHECKING:
     from llamita.data.manifest import Manifest
@@ -25,14 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_OUT = Path("llamita-demo")
 DEFAULT_MINUTES = 3.0
-# About one token for each so many bytes of text keeps every token seen often enough.
-BYTES_PER_VOCABULARY_ENTRY = 256
-SMALLEST_VOCABULARY, LARGEST_VOCABULARY = 320, 4096
 PLAY_PROMPTS = ("**ROMEO**  \n", "What is the matter", "O, ")
-# Below so many files, whole files cannot be held out fairly: they are cut into so many pieces.
-FEW_FILES = 10
-PIECES = 50
-SHORTEST_PIECE, LONGEST_PIECE = 60, 20_000
 EVALUATED_BYTES = 2_000_000
 FIGURES_NAME = "demo.json"
 
@@ -108,33 +101,14 @@ def demo_recipe(minutes: float) -> Recipe:
 
 def _prepare(corpus: str, out: Path, data: Path, tokenizer: str | None) -> Manifest:
     from llamita.cli.prepare import PhaseBars
-    from llamita.data.prepare import prepare
+    from llamita.data.suggested import prepare_as_suggested, suggested_preparation
     from llamita.text.corpora import corpus_paths
-    from llamita.text.documents import MAX_DOCUMENT_CHARS
     from llamita.text.sources import find_text_files
 
     paths = corpus_paths(corpus, out / "corpus")
-    files = find_text_files(paths).files
-    size = sum(file.path.stat().st_size for file in files)
-    piece = max(SHORTEST_PIECE, min(size // PIECES, LONGEST_PIECE))
-    vocabulary = size // BYTES_PER_VOCABULARY_ENTRY
-    vocabulary = max(SMALLEST_VOCABULARY, min(vocabulary, LARGEST_VOCABULARY))
-    # A text of few different words has no use for that many tokens; characters always do.
-    kinds = [tokenizer] if tokenizer else [f"bpe:{vocabulary}", "char"]
-    for kind in kinds:
-        try:
-            with PhaseBars() as bars:
-                manifest = prepare(
-                    paths,
-                    data,
-                    tokenizer=kind,
-                    max_document_chars=piece if len(files) < FEW_FILES else MAX_DOCUMENT_CHARS,
-                    reporter=bars,
-                )
-            break
-        except TokenizerError:
-            if kind == kinds[-1]:
-                raise
+    suggestion = suggested_preparation(find_text_files(paths).files, tokenizer)
+    with PhaseBars() as bars:
+        manifest = prepare_as_suggested(paths, data, suggestion, bars)
     names = ", ".join(name.rpartition("/")[2] for name in manifest.held_out)
     say(f"{manifest.train.documents} documents to learn from; held out: {names}")
     return manifest

@@ -23,6 +23,7 @@ from llamita.errors import LlamitaError
 
 COMMANDS = {
     "demo": "the whole way on real text: prepare, train, evaluate, sample",
+    "plan": "what model fits a text, this machine and a time, and what it will come to",
     "prepare": "text files into a tokenizer and token shards",
     "tokenizer": "train, inspect and compare tokenizers",
     "train": "pretrain a model; run it again to resume",

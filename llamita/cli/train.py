@@ -64,7 +64,9 @@ def command(
     minutes: Annotated[float | None, typer.Option(help="Train for about this long.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Train on this many tokens.")] = None,
     steps: Annotated[int | None, typer.Option(help="Train for this many steps.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A recipe, in TOML.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A recipe in TOML, or the JSON of llamita plan.")
+    ] = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="One setting, as optimizer.name=muon."),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llamita.config.model_config import ModelConfig
 from llamita.errors import ConfigError
@@ -24,6 +24,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _UNTIED_FROM = 4_000_000_000  # Llama 3.2's 3B shares its table with the head, the 7B and 8B do not
 _NARROW, _ALIGNED = 8, 64
 _WIDEST = 16384
+_FAR_TOO_LARGE = 2  # times what is asked for: nothing near it is to be found there
 
 
 def parse_size(text: str) -> int:
@@ -148,21 +149,26 @@ def _candidates(parameters: int, tables: int) -> Iterator[_Shape]:
         usual = _usual_depth(width)
         deepest = math.ceil(usual * (3 if width >= _ALIGNED else 64))
         for layers in range(max(1, math.floor(usual / 3)), deepest + 1):
+            if _without_inner(width, layers, tables).total > _FAR_TOO_LARGE * parameters:
+                break
             yield from _with_inner_sizes(parameters, tables, width, layers)
 
 
 def _with_inner_sizes(parameters: int, tables: int, width: int, layers: int) -> Iterator[_Shape]:
     """The usual feed-forward width, and the one that hits the total."""
     step = 64 if width >= 512 else 32 if width >= 128 else 8
-    head_dim = _head_dim(width)
-    kv_heads = _kv_heads(width, width // head_dim)
-    bare = _Shape(width, layers, 0, head_dim, kv_heads, tables)
+    bare = _without_inner(width, layers, tables)
     fitting = (parameters - bare.total) / (3 * width * layers)
     if fitting > (16 if width >= _ALIGNED else 64) * width:
         return
     for inner in (8 * width / 3, fitting):
         rounded = max(step, step * round(inner / step))
-        yield _Shape(width, layers, rounded, head_dim, kv_heads, tables)
+        yield replace(bare, inner=rounded)
+
+
+def _without_inner(width: int, layers: int, tables: int) -> _Shape:
+    head_dim = _head_dim(width)
+    return _Shape(width, layers, 0, head_dim, _kv_heads(width, width // head_dim), tables)
 
 
 def _head_dim(width: int) -> int:

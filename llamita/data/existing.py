@@ -16,7 +16,7 @@ from llamita.files import read_json
 
 def refuse_other_content(out: Path) -> None:
     """Raise DataError when `out` is there and is neither empty nor prepared data."""
-    if not _is_free(out) and not _is_data(out):
+    if not _is_free(out) and not is_prepared(out):
         raise DataError(
             f"{out.as_posix()} exists and is not prepared data, so it is left alone.",
             hint="Choose another name with -o.",
@@ -55,7 +55,8 @@ def _is_free(out: Path) -> bool:
     return not out.exists() or (out.is_dir() and not any(out.iterdir()))
 
 
-def _is_data(out: Path) -> bool:
+def is_prepared(out: Path) -> bool:
+    """Whether `llamita prepare` made what is there."""
     if not (out / MANIFEST_NAME).is_file():
         return False
     try:

@@ -1,4 +1,4 @@
-"""Recipes in TOML: read, put together with the command line, written.
+"""Recipes in TOML or JSON: read, put together with the command line, written in TOML.
 
 `RUN/recipe.toml` holds the settings a run was made with, with nothing left open (the step count,
 precision and compilation that were decided at its start stand there), so it can be replayed.
@@ -16,7 +16,7 @@ import pydantic
 import tomli_w
 
 from llamita.errors import ConfigError
-from llamita.files import atomic_write_text
+from llamita.files import atomic_write_text, parse_json
 from llamita.training.recipe import WHOLE_SHAPES, Recipe, nearest
 
 if sys.version_info >= (3, 11):
@@ -31,12 +31,12 @@ def save_recipe(recipe: Recipe, path: Path) -> None:
 
 
 def load_recipe(path: Path) -> Recipe:
-    """Read a TOML recipe.
+    """Read a recipe in TOML, or in JSON, as `llamita plan --json` prints it.
 
     Raises:
-        ConfigError: the file is missing, not TOML, or a setting is unknown or wrong.
+        ConfigError: the file is missing, neither of the two, or a setting is unknown or wrong.
     """
-    return parse_recipe(_read_toml(path), str(path))
+    return parse_recipe(_read_settings(path), str(path))
 
 
 def build_recipe(
@@ -49,7 +49,7 @@ def build_recipe(
     Raises:
         ConfigError: a setting is unknown or wrong.
     """
-    values = {} if config is None else _read_toml(config)
+    values = {} if config is None else _read_settings(config)
     source = "the command line" if config is None else str(config)
     _leave_out_replaced(values, assignments, flags.get("model", {}))
     for table, settings in flags.items():
@@ -76,14 +76,22 @@ def parse_toml(text: str) -> dict[str, Any]:
     return tables
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _read_settings(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, or of a JSON object (TOML cannot begin with a brace): the recipe
+    itself, or a plan, which has one."""
     try:
-        values = parse_toml(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8-sig")
+        if not text.lstrip().startswith("{"):
+            return parse_toml(text)
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {path}.") from None
     except (OSError, ValueError) as cause:
         raise ConfigError(f"cannot read {path} as TOML: {cause}.") from cause
-    return values
+    values = parse_json(text, path, ConfigError)
+    recipe = values.get("recipe", values)
+    if not isinstance(recipe, dict):
+        raise ConfigError(f"{path}: recipe is no table of settings.")
+    return recipe
 
 
 def _leave_out_replaced(

@@ -33,11 +33,20 @@ def peak_learning_rate(
 
     optimizer: "adamw" or "muon". is_trained: the run begins with a model that was trained before.
     """
-    tables = 1 if config.tie_word_embeddings else 2
-    inner = config.count_parameters() - tables * config.vocab_size * config.hidden_size
     tokens = steps * tokens_per_step
-    rate = 1.79 * max(1, inner) ** -0.713 * tokens**0.307
-    rate *= math.sqrt(tokens_per_step / (0.58 * tokens**0.571))
+    rate = 1.79 * inner_parameters(config) ** -0.713 * tokens**0.307
+    rate *= math.sqrt(tokens_per_step / best_batch(tokens))
     rate *= _MUON if optimizer == "muon" else 1.0
     rate = min(rate, _HIGHEST) * (_TRAINED if is_trained else 1.0)
     return float(f"{rate:.2g}")
+
+
+def inner_parameters(config: ModelConfig) -> int:
+    """Parameters outside the tables, at least 1: what a model thinks with."""
+    tables = 1 if config.tie_word_embeddings else 2
+    return max(1, config.count_parameters() - tables * config.vocab_size * config.hidden_size)
+
+
+def best_batch(tokens: float) -> float:
+    """Step Law's batch for a run of `tokens`, in tokens."""
+    return 0.58 * math.pow(tokens, 0.571)

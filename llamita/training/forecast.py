@@ -1,0 +1,114 @@
+"""What a run will come to before it is made: bits per byte from parameters and tokens.
+
+The law has Chinchilla's form (arXiv:2203.15556), with repeated text worth less than new text
+(arXiv:2305.16264):
+
+    loss(N, D) = scale × (1 + (n / N)^a + (d / D')^b)
+    D' = U + U r (1 - exp(-(D / U - 1) / r))  where a text of U tokens is read more than once
+
+N are the parameters outside the tables, D the tokens trained on. n, a, d, b and r are those of
+llamita's trainer and default recipe, fitted to the runs that lie beside them in
+`scaling_law.json` (`benchmarks/fit_scaling.py`). `scale` is the text's and its tokenizer's own: a
+short run on that very text, the pilot, gives it, so that a forecast is the pilot's result times a
+ratio.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from llamita.errors import TrainingError
+
+LAW_NAME = "scaling_law.json"
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a run learns with: `parameters` outside the tables, `tokens` of training, and how many
+    different ones there are."""
+
+    parameters: float
+    tokens: float
+    unique_tokens: float
+
+    @property
+    def epochs(self) -> float:
+        """How often the text is read."""
+        return self.tokens / self.unique_tokens
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Bits per byte, and between which values it is in about 19 cases of 20."""
+
+    bits_per_byte: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ScalingLaw:
+    """The constants of the law, and how far from the pilot it errs.
+
+    `error_floor` and `error_slope` give the standard deviation of the logarithm of a forecast:
+    floor + slope × the distance between pilot and run, in powers of e of parameters and tokens.
+    """
+
+    parameter_scale: float
+    parameter_power: float
+    token_scale: float
+    token_power: float
+    repeats: float
+    error_floor: float
+    error_slope: float
+
+    def relative_loss(self, run: Training) -> float:
+        """The loss of a run over the text's own scale."""
+        of_parameters = math.pow(self.parameter_scale / run.parameters, self.parameter_power)
+        of_tokens = math.pow(self.token_scale / self.effective_tokens(run), self.token_power)
+        return 1 + of_parameters + of_tokens
+
+    def effective_tokens(self, run: Training) -> float:
+        """As many new tokens as the run's, read again and again, are worth."""
+        again = run.epochs - 1
+        if again <= 0:
+            return run.tokens
+        return run.unique_tokens * (1 + self.repeats * (1 - math.exp(-again / self.repeats)))
+
+    def forecast(self, run: Training, pilot: Training, bits_per_byte: float) -> Forecast:
+        """What `run` ends at, where `pilot` on the same text ended at `bits_per_byte`."""
+        expected = bits_per_byte * self.relative_loss(run) / self.relative_loss(pilot)
+        error = math.exp(2 * self.deviation(run, pilot))
+        return Forecast(expected, expected / error, expected * error)
+
+    def deviation(self, run: Training, pilot: Training) -> float:
+        """The standard deviation of the logarithm of such a forecast."""
+        return self.error_floor + self.error_slope * distance(run, pilot)
+
+
+def distance(run: Training, pilot: Training) -> float:
+    """How far a forecast reaches: the logarithms of both ratios, added up."""
+    return abs(math.log(run.tokens / pilot.tokens)) + abs(
+        math.log(run.parameters / pilot.parameters)
+    )
+
+
+@cache
+def shipped_law() -> ScalingLaw:
+    """The law that llamita was published with.
+
+    Raises:
+        TrainingError: the file is missing or damaged.
+    """
+    try:
+        stored = json.loads(files("llamita.training").joinpath(LAW_NAME).read_text("utf-8"))
+        return ScalingLaw(**stored["law"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise TrainingError(
+            f"{LAW_NAME}, which llamita brings, cannot be read: {error}.",
+            hint="Install llamita again.",
+        ) from error

@@ -1,0 +1,88 @@
+"""The text of a plan, ready to be measured on: DATA as it lies, or text prepared for the time
+being."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llamita.data.existing import is_prepared
+from llamita.data.folder import DataFolder
+from llamita.data.suggested import prepare_as_suggested, sample_text, suggested_preparation
+from llamita.data.token_bins import find_token_bins
+from llamita.errors import DataError
+from llamita.text.documents import MAX_DOCUMENT_CHARS
+from llamita.text.sources import find_text_files
+from llamita.training.recipe import Source
+
+SAMPLE_BYTES = 8_000_000
+"""Of a larger text, so much is prepared to measure on."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a plan is measured on.
+
+    Attributes:
+        sources: the DATA.
+        text_share: what part of the text they hold.
+        preparation: options of `prepare` that make DATA of the whole text; none where it is DATA.
+        recipe_data: what the recipe says of its data; nothing where that is yet to be made.
+    """
+
+    sources: tuple[Source, ...]
+    text_share: float
+    preparation: dict[str, Any]
+    recipe_data: dict[str, Any]
+
+
+def ready_to_measure(
+    paths: Sequence[Path], tokenizer: str | None, work: Path, say: Callable[[str], None]
+) -> Ready:
+    """Take DATA as it is; prepare text, or a sample of much of it, in `work`.
+
+    Args:
+        paths: text, as for `prepare`, or DATA.
+        tokenizer: as for `prepare`; None takes one that suits the text.
+
+    Raises:
+        DataError: a path is missing or no text, both kinds are given, or nothing can be prepared.
+    """
+    prepared = [path for path in paths if is_prepared(path) or find_token_bins(path)]
+    if not prepared:
+        return _from_text(paths, tokenizer, work, say)
+    if len(prepared) < len(paths):
+        raise DataError(
+            f"{prepared[0].as_posix()} is prepared data, and other text is given beside it.",
+            hint="Plan for DATA alone, or for TEXT alone.",
+        )
+    folders = [DataFolder.open(path.absolute()) for path in paths]
+    sources = tuple(
+        Source(path=str(folder.path), fingerprint=folder.manifest.fingerprint) for folder in folders
+    )
+    named = [source.model_dump(exclude_none=True) for source in sources]
+    return Ready(sources, 1.0, {}, {"data": named})
+
+
+def _from_text(
+    paths: Sequence[Path], tokenizer: str | None, work: Path, say: Callable[[str], None]
+) -> Ready:
+    files = find_text_files(paths).files
+    suggestion, share = suggested_preparation(files, tokenizer), 1.0
+    if sum(file.path.stat().st_size for file in files) > SAMPLE_BYTES:
+        sample = work / "sample.jsonl"
+        share = sample_text(paths, SAMPLE_BYTES, suggestion.max_document_chars, sample)
+        paths = [sample]
+        say(f"a sample of {SAMPLE_BYTES / 1e6:.0f} MB, {share:.1%} of the text")
+    manifest = prepare_as_suggested(paths, work / "data", suggestion)
+    settings = manifest.settings
+    if settings is None:
+        raise ValueError("prepare did not write down its settings")
+    preparation: dict[str, Any] = {"tokenizer": tokenizer or settings.tokenizer}
+    if suggestion.max_document_chars != MAX_DOCUMENT_CHARS:
+        preparation["max_document_chars"] = suggestion.max_document_chars
+    source = Source(path=str(work / "data"), fingerprint=manifest.fingerprint)
+    say(f"{manifest.train.tokens:,} tokens to learn from, {manifest.val.tokens:,} held out")
+    return Ready((source,), share, preparation, {})

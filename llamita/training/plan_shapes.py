@@ -1,0 +1,208 @@
+"""The shapes a plan chooses from, and the choice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+from llamita.config import ModelConfig, shape_for
+from llamita.errors import ConfigError
+from llamita.training.accounting import estimate_memory
+from llamita.training.forecast import ScalingLaw, Training, shipped_law
+from llamita.training.recipe import Recipe
+from llamita.training.recipe_file import parse_recipe
+from llamita.training.room import free_cuda_memory, free_memory
+from llamita.training.scaling import best_batch, inner_parameters, peak_learning_rate
+from llamita.training.speed import SpeedModel
+
+CONTEXT_LENGTH = 256
+_ROWS = 16  # of a step at least, and of a micro-batch at most
+_MOST_ROWS = 4096
+_SIZES = (10, 12, 15, 18, 22, 27, 33, 39, 47, 56, 68, 82)  # a fifth apart
+_NARROWEST = 64  # columns: below, a model learns little whatever it is given
+_SMALLEST_HEAD = 32  # attention over smaller heads takes longer than it is worth
+_LEAST_STEPS = 50
+# Larger shapes are not looked at: those that see less than so many tokens a parameter even at the
+# machine's peak (in float32; of a lower precision it is up to three times that), or that have more
+# parameters than so many for each token of the text.
+_LEAST_TOKENS = 0.2
+_LOWER_PRECISION = 3.0
+_MOST_PARAMETERS = 20.0
+_MEMORY = 0.8  # of what is free may be used
+MOST_EPOCHS = 16
+"""Readings of a text beyond which it is learned by heart (arXiv:2305.16264, figure 5)."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model's shape and the size that gives it, as `--params` takes it."""
+
+    size: str
+    config: ModelConfig
+
+    def recipe(
+        self,
+        steps: int,
+        *,
+        rows: int = _ROWS,
+        watch: dict[str, Any] | None = None,
+        machine: dict[str, Any] | None = None,
+    ) -> Recipe:
+        """The default recipe for this shape with `rows` of tokens a step."""
+        tokens = rows * CONTEXT_LENGTH
+        settings = {
+            "seed": 0,
+            "model": {"params": self.size},
+            "batch": {
+                "context_length": CONTEXT_LENGTH,
+                "sequences": min(rows, _ROWS),
+                "accumulation": max(1, rows // _ROWS),
+            },
+            "optimizer": {
+                "name": "muon",
+                "learning_rate": peak_learning_rate(self.config, steps, tokens, "muon"),
+            },
+            "length": {"steps": steps},
+            "watch": watch or {},
+            "machine": machine or {},
+        }
+        return parse_recipe(settings, "the plan")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A shape with the recipe and the steps that fit the time, and the law's loss for them, over
+    the text's scale."""
+
+    shape: Shape
+    recipe: Recipe
+    steps: int
+    relative_loss: float
+
+
+class Shapes:
+    """All shapes worth a look for a vocabulary, a time and so many different tokens of text."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        seconds: float,
+        unique_tokens: float,
+        peak_flops: float,
+        device: str = "cpu",
+    ) -> None:
+        self._vocab_size = vocab_size
+        self._seconds = seconds
+        self._unique_tokens = unique_tokens
+        self._peak_flops = peak_flops
+        self._device = device
+        self._law: ScalingLaw = shipped_law()
+
+    @cached_property
+    def all(self) -> list[Shape]:
+        """From the smallest on; ConfigError where the vocabulary leaves room for none."""
+        shapes = list(self._fitting())
+        if not shapes:
+            raise ConfigError(
+                f"a vocabulary of {self._vocab_size:,} leaves no room for a model here.",
+                hint="Prepare the text with a smaller one: --tokenizer bpe:4096",
+            )
+        return shapes
+
+    def to_time(self, further: float) -> list[Shape]:
+        """A small shape, and one of `further` times its size."""
+        first = self.all[min(1, len(self.all) - 1)]
+        wanted = further * inner_parameters(first.config)
+        second = min(self.all, key=lambda shape: abs(inner_parameters(shape.config) - wanted))
+        return [first] if second is first else [first, second]
+
+    def best(self, speed: SpeedModel, seconds: float) -> Candidate | None:
+        """The shape with the best forecast for what fits `seconds`; None where none does."""
+        candidates = [self._candidate(shape, speed, seconds) for shape in self.all]
+        found = [one for one in candidates if one.steps >= 1]
+        enough = [one for one in found if one.steps >= _LEAST_STEPS]
+        if not enough:  # whatever takes the most steps
+            return max(found, key=lambda one: one.steps, default=None)
+        return min(enough, key=lambda one: one.relative_loss)
+
+    def largest(self, wanted: Shape, speed: SpeedModel, step_seconds: float) -> Shape:
+        """`wanted`, or the largest below it whose step takes at most so long; the smallest of all
+        where none does."""
+        place = self.all.index(wanted)
+        for shape in reversed(self.all[: place + 1]):
+            if speed.step_seconds(shape.config, shape.recipe(1)) <= step_seconds:
+                return shape
+        return self.all[0]
+
+    def most_steps(self, recipe: Recipe) -> int:
+        """Steps until the text was read so often that it is known by heart."""
+        return max(1, int(MOST_EPOCHS * self._unique_tokens / recipe.tokens_per_step))
+
+    def _candidate(self, shape: Shape, speed: SpeedModel, seconds: float) -> Candidate:
+        rows = _ROWS
+        for _ in range(3):  # the batch follows from the tokens, and they from its speed
+            recipe = shape.recipe(1, rows=rows)
+            steps = max(0, int(seconds / speed.step_seconds(shape.config, recipe)))
+            steps = min(steps, self.most_steps(recipe))
+            wanted = _rows_for(steps * recipe.tokens_per_step)
+            if wanted == rows:
+                break
+            rows = wanted
+        tokens = max(1, steps) * recipe.tokens_per_step
+        training = Training(inner_parameters(shape.config), tokens, self._unique_tokens)
+        return Candidate(shape, recipe, steps, self._law.relative_loss(training))
+
+    def _fitting(self) -> Iterator[Shape]:
+        room = free_cuda_memory() if self._device == "cuda" else free_memory()
+        most = self._most_parameters
+        found = 0
+        for number in range(12 * 7):
+            parameters = _SIZES[number % 12] * 10 ** (number // 12 + 3)
+            if parameters > most and found:
+                return
+            config = _config(parameters, self._vocab_size)
+            if config is None:
+                continue
+            shape = Shape(_size_text(parameters), config)
+            recipe = shape.recipe(1, machine={"device": self._device})
+            memory = estimate_memory(recipe, config)
+            if room is not None and (memory.on_device or memory.in_ram) > _MEMORY * room.bytes:
+                return
+            found += 1
+            yield shape
+
+    @property
+    def _most_parameters(self) -> float:
+        flops = self._seconds * self._peak_flops * _LOWER_PRECISION
+        of_the_time = math.sqrt(flops / (6 * _LEAST_TOKENS))
+        return min(of_the_time, _MOST_PARAMETERS * self._unique_tokens)
+
+
+@cache
+def _config(parameters: int, vocab_size: int) -> ModelConfig | None:
+    """The shape of that size; None where the vocabulary leaves no room for one that is worth it."""
+    try:
+        config = shape_for(parameters, vocab_size, CONTEXT_LENGTH)
+    except ConfigError:
+        return None
+    too_narrow = config.hidden_size < _NARROWEST or config.head_dim < _SMALLEST_HEAD
+    return None if too_narrow else config
+
+
+def _rows_for(tokens: int) -> int:
+    """Rows of a step: the power of two nearest to Step Law's batch, but not fewer than usual."""
+    rows = _ROWS
+    while rows < _MOST_ROWS and rows * CONTEXT_LENGTH * 2**0.5 < best_batch(tokens):
+        rows *= 2
+    return rows
+
+
+def _size_text(parameters: int) -> str:
+    """1.5m for 1,500,000."""
+    for unit, size in (("b", 10**9), ("m", 10**6)):
+        if parameters >= size:
+            return f"{parameters / size:g}{unit}"
+    return f"{parameters / 1000:g}k"

@@ -1,0 +1,275 @@
+"""Which model fits a text, a machine and a time, and what will come of it.
+
+A few shapes are timed and a pilot run is made on the text itself, all within two minutes. Of all
+sizes the one is taken whose forecast is best for the tokens that this machine can train it on in
+the time: a larger model learns more from each token, and sees fewer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from llamita.data.training_data import TrainingData
+from llamita.errors import DataError, TrainingError
+from llamita.evaluation.machine import matrix_peak
+from llamita.model.placement import choose_device
+from llamita.training.accounting import estimate_disk, estimate_memory
+from llamita.training.forecast import Forecast, Training, shipped_law
+from llamita.training.inputs import open_sources
+from llamita.training.pilot import Measured, measure
+from llamita.training.plan_shapes import Candidate, Shape, Shapes
+from llamita.training.recipe import Recipe, Source
+from llamita.training.scaling import inner_parameters
+from llamita.training.speed import SpeedModel, Timed
+
+MEASURE_SECONDS = 105.0
+"""For timing and the pilot; getting ready takes the rest of two minutes."""
+
+_TIMED_STEPS = 4
+_LONGEST_TIMED_STEP = 4.0  # seconds
+_FURTHER = 5.0  # times the operations of the first timed shape that the second has
+_PILOT_STEPS = 100  # fewer teach nothing that could be continued
+_COMPILE_FROM = 480.0  # seconds of a run: a shorter one does not win compiling back
+_LOOKING = 0.05  # of the time goes into validations
+_MOST_LOOKS = 10
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that fits, and what it is expected to take and to give.
+
+    Attributes:
+        candidate: its shape, recipe and steps.
+        seconds: of the whole command `llamita train`, from start to end.
+        forecast: its validation bits per byte at the end.
+        training: what it learns with.
+        budget_seconds: the time it was planned for.
+        most_steps: how many would fit that time.
+        step_seconds: of one of them.
+        effective_tokens: as many new tokens are worth what is read, some of it again.
+        pilot: the short run the forecast begins with.
+        ram_bytes: at its fullest moment, of the device where that is no CPU.
+        disk_bytes: of the run's folder at its fullest.
+    """
+
+    candidate: Candidate
+    seconds: float
+    forecast: Forecast
+    training: Training
+    budget_seconds: float
+    most_steps: int
+    step_seconds: float
+    effective_tokens: float
+    pilot: Measured
+    ram_bytes: int
+    disk_bytes: int
+
+    @property
+    def parameters(self) -> int:
+        return self.candidate.shape.config.count_parameters()
+
+    @property
+    def steps(self) -> int:
+        return self.candidate.steps
+
+
+class Planner:
+    """Measures a machine on a text, and plans.
+
+    Args:
+        sources: the DATA to measure on; of a large text, of a sample of it.
+        text_share: what part of the text that is.
+        start_seconds: what a command takes before it does anything: Python, PyTorch.
+        measure_seconds: how long measuring may take.
+        work: a folder for what is thrown away.
+        say: takes lines on what is going on.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        text_share: float = 1.0,
+        start_seconds: float = 0.0,
+        measure_seconds: float = MEASURE_SECONDS,
+        work: Path,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._deadline = time.monotonic() + measure_seconds
+        self._sources = sources
+        self._start_seconds = start_seconds
+        self._work = work
+        self._say = say
+        self._data = open_sources(sources, say)
+        _require_held_out(self._data)
+        self._unique_tokens = self._data.train_tokens / text_share
+        self._machine: dict[str, Any] = {"compile": "off"}
+        self._timed: list[Timed] = []
+        self._startup_seconds = 0.0
+
+    def plan(self, budget_seconds: float) -> Plan:
+        """The best run for so many seconds.
+
+        Raises:
+            TrainingError: not even the smallest model can be trained in that time.
+            LlamitaError: the data cannot be trained on.
+        """
+        vocab_size, device = self._data.tokenizer.vocab_size, choose_device(None).type
+        peak = matrix_peak("float32", device)
+        shapes = Shapes(vocab_size, budget_seconds, self._unique_tokens, peak, device)
+        for shape in shapes.to_time(_FURTHER):
+            if self._expected_step(shape) < _LONGEST_TIMED_STEP:
+                self._time(shape)
+        for_steps = 0.9 * budget_seconds - self._start_seconds - self._startup_seconds
+        chosen = shapes.best(self._speed, for_steps)
+        if chosen is None:
+            raise _too_short(budget_seconds, self._speed, shapes.all[0])
+        if not self._knows(chosen.shape) and self._expected_step(chosen.shape) < (
+            _LONGEST_TIMED_STEP
+        ):
+            self._time(chosen.shape)
+            chosen = shapes.best(self._speed, for_steps) or chosen
+        pilot = self._pilot(shapes, chosen, budget_seconds)
+        return self._settle(shapes, chosen, pilot, budget_seconds)
+
+    @property
+    def _speed(self) -> SpeedModel:
+        return SpeedModel.fit(self._timed)
+
+    def _knows(self, shape: Shape) -> bool:
+        return any(one.config == shape.config for one in self._timed)
+
+    def _expected_step(self, shape: Shape) -> float:
+        recipe = shape.recipe(_TIMED_STEPS)
+        return self._speed.step_seconds(shape.config, recipe) if self._timed else 0.0
+
+    def _time(self, shape: Shape) -> None:
+        """Take a few steps, and note what the machine settled on."""
+        recipe = shape.recipe(_TIMED_STEPS, watch=_FAST_LOOK, machine=self._machine)
+        measured = measure(self._sources, recipe, self._work)
+        self._machine = {
+            "compile": "off",
+            "precision": measured.recipe.machine.precision,
+            "device": measured.recipe.machine.device,
+        }
+        self._startup_seconds = measured.startup_seconds
+        self._note(shape, measured)
+        self._say(
+            f"{measured.config.count_parameters():,} parameters: "
+            f"{measured.recipe.tokens_per_step / measured.step_seconds:,.0f} tokens/s"
+        )
+
+    def _note(self, shape: Shape, measured: Measured) -> None:
+        """Remember a shape's time in place of an older one."""
+        self._timed = [one for one in self._timed if one.config != shape.config]
+        self._timed.append(Timed(shape.config, measured.recipe, measured.step_seconds))
+
+    def _pilot(self, shapes: Shapes, chosen: Candidate, budget_seconds: float) -> Measured:
+        """A whole run of the chosen shape, or of the largest that can take enough steps."""
+        compiles = budget_seconds >= _COMPILE_FROM and _has_compiler(self._machine["device"])
+        left = self._deadline - time.monotonic() - 2 * self._startup_seconds
+        left *= 0.5 if compiles else 0.9
+        shape = shapes.largest(chosen.shape, self._speed, left / _PILOT_STEPS)
+        steps = max(1, min(chosen.steps, int(left / self._expected_step(shape))))
+        recipe = shape.recipe(
+            steps,
+            watch={"validations": 1, "validation_tokens": validation_tokens(budget_seconds)},
+            machine={**self._machine, "compile": "on" if compiles else "off"},
+        )
+        self._say(
+            f"a pilot run of {shape.config.count_parameters():,} parameters and "
+            f"{steps * recipe.tokens_per_step:,} tokens"
+        )
+        pilot = measure(self._sources, recipe, self._work)
+        if not compiles:
+            self._note(shape, pilot)
+        if pilot.bits_per_byte is None:
+            raise DataError("no held-out token is labelled: nothing can be foretold.")
+        return pilot
+
+    def _settle(
+        self, shapes: Shapes, chosen: Candidate, pilot: Measured, budget_seconds: float
+    ) -> Plan:
+        """Steps, looks and whether to compile, now that all is measured."""
+        step_seconds = self._speed.step_seconds(chosen.shape.config, chosen.recipe)
+        startup, is_compiled = self._startup_seconds, False
+        before = budget_seconds - self._start_seconds
+        if pilot.recipe.machine.compile == "on":
+            eager = self._speed.step_seconds(pilot.config, pilot.recipe)
+            compiled = step_seconds * pilot.step_seconds / eager
+            if (before - pilot.startup_seconds) / compiled > (before - startup) / step_seconds:
+                startup, step_seconds, is_compiled = pilot.startup_seconds, compiled, True
+        else:
+            startup = pilot.startup_seconds
+        look = pilot.look_seconds * max(1.0, step_seconds / pilot.step_seconds)
+        looks = max(1, min(_MOST_LOOKS, int(_LOOKING * budget_seconds / look)))
+        beside = self._start_seconds + startup + looks * look
+        most = max(1, int((budget_seconds - beside) / step_seconds))
+        steps = min(most, shapes.most_steps(chosen.recipe))
+        recipe = chosen.shape.recipe(
+            steps,
+            rows=chosen.recipe.batch.sequences * chosen.recipe.batch.accumulation,
+            watch={"validations": looks, "validation_tokens": validation_tokens(budget_seconds)},
+            machine={**self._machine, "compile": "on" if is_compiled else "off"},
+        )
+        config, tokens = chosen.shape.config, steps * recipe.tokens_per_step
+        training = Training(inner_parameters(config), tokens, self._unique_tokens)
+        known = Training(inner_parameters(pilot.config), pilot.tokens, self._data.train_tokens)
+        assert pilot.bits_per_byte is not None
+        memory = estimate_memory(recipe, config)
+        return Plan(
+            candidate=replace(chosen, recipe=recipe, steps=steps),
+            seconds=beside + steps * step_seconds,
+            forecast=shipped_law().forecast(training, known, pilot.bits_per_byte),
+            training=training,
+            budget_seconds=budget_seconds,
+            most_steps=most,
+            step_seconds=step_seconds,
+            effective_tokens=shipped_law().effective_tokens(training),
+            pilot=pilot,
+            ram_bytes=memory.on_device or memory.in_ram,
+            disk_bytes=estimate_disk(recipe, config).total,
+        )
+
+
+_FAST_LOOK = {"validations": 1, "validation_tokens": 1, "sample_tokens": 0}
+
+
+def validation_tokens(budget_seconds: float) -> int:
+    """How much held-out text a validation of a run of that length reads."""
+    return 16_384 if budget_seconds < 3600 else 32_768
+
+
+def _require_held_out(data: TrainingData) -> None:
+    if not any(folder.manifest.val.tokens for folder in data.folders):
+        raise DataError(
+            f"{data.described} holds no text out: nothing could be foretold of its validation.",
+            hint="Prepare the text again with a --val-fraction between 0 and 1.",
+        )
+
+
+def _has_compiler(device: str) -> bool:
+    import torch
+
+    from llamita.training.compiling import has_compiler
+
+    return has_compiler(torch.device(device))
+
+
+def _too_short(budget_seconds: float, speed: SpeedModel, smallest: Shape) -> TrainingError:
+    recipe = smallest.recipe(1)
+    step = speed.step_seconds(smallest.config, recipe)
+    return TrainingError(
+        f"{budget_seconds:.0f} s are too short: a step of the smallest model takes "
+        f"{step:.1f} s here, and getting ready comes before it.",
+        hint="Plan for more --minutes.",
+    )
+
+
+def planned_settings(recipe: Recipe) -> dict[str, Any]:
+    """What of a recipe is not as it is by itself, as tables of plain values."""
+    return recipe.model_dump(mode="json", exclude_none=True, exclude_unset=True)
