@@ -123,7 +123,7 @@ def test_an_unknown_device_is_refused_with_those_there_are() -> None:
     assert all(name in str(caught.value.hint) for name in DEVICES)
 
 
-@pytest.mark.parametrize("wrong", [{"ranks": 0}, {"ranks": 2, "context_length": 0}])
-def test_numbers_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize(("ranks", "context"), [(0, 1024), (2, 0)])
+def test_numbers_that_cannot_be_are_refused(ranks: int, context: int) -> None:
     with pytest.raises(ConfigError, match="at least 1"):
-        planned_cluster(EIGHT_B, device="h100", **{"ranks": 1, **wrong})
+        planned_cluster(EIGHT_B, ranks=ranks, device="h100", context_length=context)

@@ -107,14 +107,17 @@ def test_the_setting_named_fits_and_keeps_the_tokens_of_a_step(
     assert memory.in_ram == pytest.approx(setting.memory.in_ram, rel=0.05)
 
 
-def test_smaller_micro_batches_come_before_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = []
-    for room in (100.0, 2.0, 0.88, 0.7):
-        setting = nearest_setting(_recipe(), CONFIG, lambda m, room=room: m.in_ram <= room * 1e9)
-        names.append("" if setting is None else setting.changes[0])
-    assert names[0] == names[1].replace("16", "32") == "--set batch.sequences=32"
-    assert "batch.sequences" in names[2]
-    assert names[3].startswith(("--params", "--set batch.context_length"))
+def _nearest(room: int) -> str:
+    setting = nearest_setting(_recipe(), CONFIG, lambda memory: memory.in_ram <= room)
+    return "" if setting is None else setting.changes[0]
+
+
+def test_smaller_micro_batches_come_before_a_smaller_model() -> None:
+    for size in (32, 16, 1):
+        parts = (f"batch.sequences={size}", f"batch.accumulation={64 // size}")
+        room = estimate_memory(_recipe(*parts), CONFIG).in_ram
+        assert _nearest(room) == f"--set batch.sequences={size}"
+    assert _nearest(room * 2 // 3).startswith("--params")
 
 
 def test_checkpointing_is_named_where_one_row_is_too_much() -> None:

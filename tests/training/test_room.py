@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,10 +102,10 @@ def test_macos_counts_pages_that_can_be_had() -> None:
 def test_other_systems_are_asked_where_there_is_no_proc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room.sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(room, "_output", lambda command: f"Pages free: {len(command)}.\n")
     assert [found.bytes for found in room._of_other_systems()] == [7 * 4096]
-    monkeypatch.setattr(room.sys, "platform", "freebsd")
+    monkeypatch.setattr(sys, "platform", "freebsd")
     assert all(found.bytes > 0 for found in room._of_other_systems())
 
 
