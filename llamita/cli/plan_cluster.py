@@ -76,7 +76,7 @@ def print_cluster(plans: dict[str, ClusterPlan], as_json: bool) -> None:
     print(f"{first.ranks} × {first.device.title}, on paper; 20 tokens a parameter:")
     print(
         f"  {'model':<15} {'GB a GPU':>9} {'how':>11} {'tokens a step':>13} {'s a step':>8} "
-        f"{'tokens/s':>11} {'MFU':>5} {'days':>8}"
+        f"{'GB sent':>8} {'s waited':>8} {'tokens/s':>11} {'MFU':>5} {'days':>8}"
     )
     for name, plan in plans.items():
         way: str = plan.parallel if plan.ranks > 1 else "alone"
@@ -84,8 +84,10 @@ def print_cluster(plans: dict[str, ClusterPlan], as_json: bool) -> None:
         memory = f"{plan.memory.on_device / 1e9:.1f}" + ("" if plan.fits else "!")
         print(
             f"  {name:<15} {memory:>9} {way:>11} {plan.tokens_per_step:>13,} "
-            f"{plan.step_seconds:>8.2f} {plan.tokens_per_second:>11,.0f} {plan.mfu:>5.0%} "
+            f"{plan.step_seconds:>8.2f} {plan.communication.total / 1e9:>8.1f} "
+            f"{plan.exposed_seconds:>8.3f} {plan.tokens_per_second:>11,.0f} {plan.mfu:>5.0%} "
             f"{plan.days:>8,.1f}"
         )
     print("ckpt: layers are computed again in the backward pass; !: does not fit the GPU.")
+    print("GB sent: by each GPU in a step; s waited: of that, what computing does not hide.")
     print(f"Assumed: {first.assumption}.")
