@@ -89,7 +89,7 @@ def choose_parallel(
     wanted = recipe.machine.parallel
     if wanted != "auto":
         return wanted, "as asked"
-    machine = machine or Machine.here(recipe.machine.device, world.size)
+    machine = machine or Machine.here(recipe.machine.device, world.local_size)
     memory = estimate_memory(recipe, config, ranks=world.size, parallel="ddp")
     needed = gigabytes(machine.needed(memory))
     if machine.fits(memory):
