@@ -39,7 +39,7 @@ from llamita.training.manifest import RunManifest, sources_of
 from llamita.training.memory_check import check_fits
 from llamita.training.new_model import new_model, new_sharded_model
 from llamita.training.observer import SILENT, Observer
-from llamita.training.parallel import decide_parallel
+from llamita.training.parallel import decide_parallel, training_loader
 from llamita.training.recipe import Recipe, Source
 from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.run_folder import check_free, held
@@ -207,6 +207,8 @@ def _build(
         world.check_device(device)
     parallel = decide_parallel(recipe, config, observer, world)
     with world.agreed():
+        # Before memory is asked for: what the data is too short for needs none.
+        loader = training_loader(data, recipe, world)
         check_fits(
             run,
             recipe,
@@ -239,7 +241,9 @@ def _build(
         f"{config.hidden_size}, vocabulary {config.vocab_size}, context "
         f"{recipe.batch.context_length}; {data.train_tokens:,} training tokens"
     )
-    trainer = Trainer(run, data, recipe, model, data.tokenizer, observer, teacher, world)
+    trainer = Trainer(
+        run, data, recipe, model, data.tokenizer, observer, teacher, world, loader=loader
+    )
     for line in trainer.notes:
         observer.say(line)
     return trainer

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from llamita.data.loader import BlockLoader
 from llamita.data.prefetch import Prefetcher
 from llamita.data.training_data import TrainingData
 from llamita.errors import Interrupted
@@ -54,6 +55,7 @@ class Trainer:
         observer: Observer,
         teacher: Transformer | None = None,
         world: World = World(),
+        loader: BlockLoader | None = None,
     ) -> None:
         open_settings = recipe.machine.model_dump(exclude={"parallel"})
         if "auto" in open_settings.values():
@@ -72,7 +74,7 @@ class Trainer:
         self.optimizers = build_optimizers(model, recipe.optimizer, recipe.machine.precision)
         self._saver = Saver(model, self.optimizers, tokenizer, recipe.checkpoints, world)
         self.writer = self._saver.writer
-        self.loader = Prefetcher(training_loader(data, recipe, world))
+        self.loader = Prefetcher(loader or training_loader(data, recipe, world))
         self._micro_batches = share_rows(recipe.batch, world).micro_batches
         self._watcher = Watcher(model, tokenizer, data, recipe, world)
         self.losses = Losses(model, recipe, self.device, teacher, world)
