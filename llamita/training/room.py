@@ -90,10 +90,10 @@ def _of_control_groups(root: Path) -> Iterator[Room]:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers == "":
             mounts = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]
-            names = ("memory.max", "memory.current", "inactive_file")
+            names = ("memory.max", "memory.current", "")
         elif "memory" in controllers.split(","):
             mounts = [root / "sys/fs/cgroup/memory"]
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
         else:
             continue
         own = Path(path.lstrip("/"))
@@ -104,14 +104,14 @@ def _of_control_groups(root: Path) -> Iterator[Room]:
                     yield room
 
 
-def _room_of_group(folder: Path, limit: str, usage: str, reclaimable: str) -> Room | None:
+def _room_of_group(folder: Path, limit: str, usage: str, prefix: str) -> Room | None:
     most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
     if not most.isdecimal() or int(most) >= _NO_LIMIT:
         return None
     taken = int(used) if used.isdecimal() else 0
     for line in _text(folder / "memory.stat").splitlines():
         name, _, value = line.partition(" ")
-        if name == reclaimable and value.strip().isdecimal():
+        if name in (f"{prefix}inactive_file", f"{prefix}active_file") and value.strip().isdecimal():
             taken -= min(taken, int(value))
     free = max(0, int(most) - taken)
     return Room(free, f"left of the {int(most) / 1e9:,.1f} GB that its control group may take")

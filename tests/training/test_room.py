@@ -38,9 +38,9 @@ def test_the_limit_of_any_group_around_the_process_holds(
     mount = "sys/fs/cgroup" + ("/memory" if version == 1 else "")
     folder = {"own": f"{mount}/slurm/job", "parent": f"{mount}/slurm", "namespace": mount}[limited]
     names = (
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
         if version == 1
-        else ("memory.max", "memory.current", "inactive_file")
+        else ("memory.max", "memory.current", "")
     )
     files = {
         "proc/meminfo": MEMINFO,
@@ -49,7 +49,9 @@ def test_the_limit_of_any_group_around_the_process_holds(
         else "0::/slurm/job\n",
         f"{folder}/{names[0]}": "3000000000\n",
         f"{folder}/{names[1]}": "1200000000\n",
-        f"{folder}/memory.stat": f"anon 5\n{names[2]} 200000000\n",
+        f"{folder}/memory.stat": (
+            f"anon 5\n{names[2]}inactive_file 150000000\n{names[2]}active_file 50000000\n"
+        ),
     }
     found = free_memory(_write(tmp_path, files))
     assert found is not None
