@@ -39,7 +39,7 @@ def command(
         typer.Option(metavar="FILE.toml", help="Write the recipe here, for train --config."),
     ] = None,
     measure_seconds: Annotated[
-        float | None, typer.Option(help="How long to measure, about; 105.")
+        float | None, typer.Option(help="How long that may take, about; 112.")
     ] = None,
     ranks: Annotated[
         int | None, typer.Option(help="On paper instead: a cluster of so many GPUs, without TEXT.")
@@ -75,20 +75,21 @@ def command(
             hint="Give it: llamita plan TEXT… --hours 1. For a cluster, on paper: "
             "llamita plan --ranks 8 --device h100",
         )
-    started = time.perf_counter()
+    begun = time.perf_counter()
     import llamita.training.run  # noqa: F401  # what every training command loads
     from llamita.training.plan_data import ready_to_measure
     from llamita.training.plan_report import as_json as plan_json
     from llamita.training.planner import MEASURE_SECONDS, Planner
 
-    loading = time.perf_counter() - started + PYTHON_SECONDS
+    loading = time.perf_counter() - begun + PYTHON_SECONDS
+    limit = MEASURE_SECONDS if measure_seconds is None else measure_seconds
     with TemporaryDirectory(prefix="llamita-plan-") as folder:
         ready = ready_to_measure(text, tokenizer, Path(folder), say)
         planner = Planner(
             ready.sources,
             text_share=ready.text_share,
             start_seconds=loading,
-            measure_seconds=MEASURE_SECONDS if measure_seconds is None else measure_seconds,
+            measure_seconds=limit - (time.perf_counter() - begun),
             work=Path(folder),
             say=say,
         )

@@ -26,13 +26,13 @@ from llamita.training.recipe import Recipe, Source
 from llamita.training.scaling import inner_parameters
 from llamita.training.speed import SpeedModel, Timed
 
-MEASURE_SECONDS = 105.0
-"""For timing and the pilot; getting ready takes the rest of two minutes."""
+MEASURE_SECONDS = 112.0
+"""For all of a plan: what began in time ends within two minutes."""
 
 _TIMED_STEPS = 4
 _LONGEST_TIMED_STEP = 4.0  # seconds
 _FURTHER = 5.0  # times the operations of the first timed shape that the second has
-_PILOT_STEPS = 100  # fewer teach nothing that could be continued
+_PILOT_STEPS = 40  # fewer teach nothing that could be continued
 _COMPILE_FROM = 480.0  # seconds of a run: a shorter one does not win compiling back
 _LOOKING = 0.05  # of the time goes into validations
 _MOST_LOOKS = 10
@@ -118,37 +118,46 @@ class Planner:
             TrainingError: not even the smallest model can be trained in that time.
             LlamitaError: the data cannot be trained on.
         """
+        shapes, chosen = self._choose(budget_seconds)
+        pilot = self._pilot(shapes, chosen, budget_seconds)
+        return self._settle(shapes, chosen, pilot, budget_seconds)
+
+    def choose(self, budget_seconds: float) -> Candidate:
+        """The best shape for so many seconds, without a pilot: a matter of a few seconds.
+
+        Raises:
+            LlamitaError: as `plan` does.
+        """
+        return self._choose(budget_seconds)[1]
+
+    def _choose(self, budget_seconds: float) -> tuple[Shapes, Candidate]:
+        """Time two shapes, and the one that seems best, which may make another seem so."""
         vocab_size, device = self._data.tokenizer.vocab_size, choose_device(None).type
         peak = matrix_peak("float32", device)
         shapes = Shapes(vocab_size, budget_seconds, self._unique_tokens, peak, device)
         for shape in shapes.to_time(_FURTHER):
-            if self._expected_step(shape) < _LONGEST_TIMED_STEP:
-                self._time(shape)
+            self._time(shape)
         for_steps = 0.9 * budget_seconds - self._start_seconds - self._startup_seconds
         chosen = shapes.best(self._speed, for_steps)
         if chosen is None:
             raise _too_short(budget_seconds, self._speed, shapes.all[0])
-        if not self._knows(chosen.shape) and self._expected_step(chosen.shape) < (
-            _LONGEST_TIMED_STEP
-        ):
+        if all(one.config != chosen.shape.config for one in self._timed):
             self._time(chosen.shape)
             chosen = shapes.best(self._speed, for_steps) or chosen
-        pilot = self._pilot(shapes, chosen, budget_seconds)
-        return self._settle(shapes, chosen, pilot, budget_seconds)
+        return shapes, chosen
 
     @property
     def _speed(self) -> SpeedModel:
         return SpeedModel.fit(self._timed)
-
-    def _knows(self, shape: Shape) -> bool:
-        return any(one.config == shape.config for one in self._timed)
 
     def _expected_step(self, shape: Shape) -> float:
         recipe = shape.recipe(_TIMED_STEPS)
         return self._speed.step_seconds(shape.config, recipe) if self._timed else 0.0
 
     def _time(self, shape: Shape) -> None:
-        """Take a few steps, and note what the machine settled on."""
+        """Take a few steps, if they are quick enough, and note what the machine settled on."""
+        if self._expected_step(shape) > _LONGEST_TIMED_STEP:
+            return
         recipe = shape.recipe(_TIMED_STEPS, watch=_FAST_LOOK, machine=self._machine)
         measured = measure(self._sources, recipe, self._work)
         self._machine = {
@@ -156,7 +165,8 @@ class Planner:
             "precision": measured.recipe.machine.precision,
             "device": measured.recipe.machine.device,
         }
-        self._startup_seconds = measured.startup_seconds
+        # The first is the longest: a new process, too, loads and measures what later ones have.
+        self._startup_seconds = max(self._startup_seconds, measured.startup_seconds)
         self._note(shape, measured)
         self._say(
             f"{measured.config.count_parameters():,} parameters: "
@@ -204,7 +214,7 @@ class Planner:
             if (before - pilot.startup_seconds) / compiled > (before - startup) / step_seconds:
                 startup, step_seconds, is_compiled = pilot.startup_seconds, compiled, True
         else:
-            startup = pilot.startup_seconds
+            startup = max(startup, pilot.startup_seconds)
         look = pilot.look_seconds * max(1.0, step_seconds / pilot.step_seconds)
         looks = max(1, min(_MOST_LOOKS, int(_LOOKING * budget_seconds / look)))
         beside = self._start_seconds + startup + looks * look
