@@ -13,7 +13,7 @@ from tests.training.parallel_jobs import Accident, Ran, run
 from tests.training.rank_jobs import limit_files
 from tests.training.ranks import all_well, run_ranks
 from tests.training.recipes import small_recipe
-from tests.training.runs import assert_same_runs, metrics_of
+from tests.training.runs import are_same, assert_same_runs, metrics_of, weights_of
 
 
 def _recipe(kind: str, *settings: str, steps: int = 20) -> Recipe:
@@ -31,7 +31,8 @@ def test_steps_11_to_20_after_a_resume_equal_an_uninterrupted_runs_to_the_bit(
         kind, f"optimizer.name={optimizer}", "model.residual_dropout=0.2", "batch.accumulation=2"
     )
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    all_well(run_ranks(2, run, data, whole, recipe))
+    ran: list[Ran] = all_well(run_ranks(2, run, data, whole, recipe))
+    assert are_same(weights_of(whole), ran[0].weights)
     stopped: list[Ran] = all_well(run_ranks(2, run, data, parts, recipe, Accident("signal", 1, 10)))
     assert "after step 10 of 20; everything is saved" in stopped[0].error
     resumed: list[Ran] = all_well(run_ranks(2, run, data, parts, recipe))
