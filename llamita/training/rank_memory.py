@@ -28,9 +28,10 @@ from llamita.training.activations import (
 
 Parallel = Literal["ddp", "fsdp"]
 
-# Python with PyTorch and its threads; what compiling loads besides; CUDA's own, and NCCL's.
+# Python with PyTorch and its threads; what compiling leaves besides (the most of what it takes, the
+# first step takes over); CUDA's own, and NCCL's.
 _PROGRAM = 360_000_000
-_COMPILER = 330_000_000
+_COMPILER = 60_000_000
 _CUDA_PROGRAM = 3_000_000_000
 _CUDA_CONTEXT = 700_000_000
 _NCCL_BUFFERS = 1_000_000_000
