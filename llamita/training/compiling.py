@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from llamita.model import Transformer
-from llamita.training.sharding import compile_layer
+from llamita.training.failures import is_broken_connection
+from llamita.training.sharding import compile_layer, forget_failed_pass
 from llamita.training.step import Compile, LossSum
 
 # Compiling takes about half a minute on two cores; a shorter run does not win it back.
@@ -66,6 +67,7 @@ class CompiledLoss:
         self._undo = [compile_layer(layer) for layer in model.model.layers]
         self._plain = make_loss(lambda function: function)
         self._function = make_loss(compiled)
+        self._model = model
         self._report = report
 
     @property
@@ -80,7 +82,7 @@ class CompiledLoss:
         try:
             self._function(input_ids, labels, document_ids).backward()  # type: ignore[no-untyped-call]
         except Exception as error:
-            self.give_up(_reason(error))
+            self._give_up_for(error)
 
     def __call__(
         self, input_ids: Tensor, labels: Tensor, document_ids: Tensor | None = None
@@ -90,7 +92,7 @@ class CompiledLoss:
         except Exception as error:
             if not self.is_compiled:
                 raise
-            self.give_up(_reason(error))
+            self._give_up_for(error)
             return self._plain(input_ids, labels, document_ids)
 
     def give_up(self, reason: str) -> None:
@@ -100,6 +102,8 @@ class CompiledLoss:
             undo()
         self._function = self._plain
 
-
-def _reason(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), repr(error))[:200]
+    def _give_up_for(self, error: Exception) -> None:
+        if is_broken_connection(error):  # which no other way of computing mends
+            raise error
+        self.give_up(next(iter(str(error).strip().splitlines()), repr(error))[:200])
+        forget_failed_pass(self._model)

@@ -42,7 +42,7 @@ def one_voice(rank: int, store: Store) -> Iterator[None]:
         message = f"rank {rank}: {error.message}"
         raise type(error)(message, hint=error.hint) from error
     except RuntimeError as error:
-        if not _is_broken_connection(error):
+        if not is_broken_connection(error):
             _leave_word(store, rank, repr(error))
             raise
         lost = TrainingError(
@@ -57,7 +57,8 @@ def one_voice(rank: int, store: Store) -> Iterator[None]:
         raise
 
 
-def _is_broken_connection(error: RuntimeError) -> bool:
+def is_broken_connection(error: Exception) -> bool:
+    """Whether an error says no more than that another rank is not there."""
     return isinstance(error, DistError) or "gloo" in str(error) or "NCCL" in str(error)
 
 

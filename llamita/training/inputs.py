@@ -84,18 +84,18 @@ def open_sources(
     return data
 
 
-def check_same(data: TrainingData, world: World) -> None:
-    """Make sure that all ranks read the same: each machine may have a copy of its own.
+def check_same(name: str, fingerprint: str, world: World) -> None:
+    """Make sure that all ranks read the same `name`: each machine may have a copy of its own.
 
     Raises:
         TrainingError: one reads something else.
     """
-    prints = world.gather(data.fingerprint)
+    prints, name = world.gather(fingerprint), world.from_first(name)
     others = [rank for rank, found in enumerate(prints) if found != prints[0]]
     if others:
         raise TrainingError(
-            f"rank {others[0]} reads other data from {data.described} than rank 0.",
-            hint="Give all machines the same DATA: copies of it, or one on a shared file system.",
+            f"rank {others[0]} reads another {name} than rank 0.",
+            hint="Give all machines the same: copies of it, or one on a shared file system.",
         )
 
 

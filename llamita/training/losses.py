@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from llamita.model import Transformer
-from llamita.training.compiling import CompiledLoss
+from llamita.training.compiling import CompiledLoss, has_compiler
 from llamita.training.distillation import distillation_loss_sum
 from llamita.training.observer import Observer
 from llamita.training.parallel import ReplicatedLoss, replicated
@@ -61,6 +61,10 @@ class Losses:
 
     def compile(self, inputs: tuple[Tensor, Tensor, Tensor | None], observer: Observer) -> None:
         """Compile for the shapes of `inputs`, on all ranks or on none; leaves no gradients."""
+        device = inputs[0].device
+        if self._world.size > 1 and self._world.any(not has_compiler(device))[0]:
+            observer.say("going on without compilation: not every rank has a compiler")
+            return
         compiled = CompiledLoss(self._model, self._make, observer.say)
         compiled.warm_up(*inputs)
         [failed] = self._world.any(not compiled.is_compiled)

@@ -107,7 +107,7 @@ def train(
                 recorded = RunManifest.load(run)
             sources = recorded_sources(data, requested, run if exists else None)
             opened = open_sources(sources, observer.say, check=world.local_rank == 0)
-        check_same(opened, world)
+        check_same(f"DATA in {opened.described}", opened.fingerprint, world)
         with held(run, world), _memory_errors():
             if recorded is not None:
                 with world.agreed():
@@ -220,6 +220,7 @@ def _build(
             report=observer.say,
         )
     if start is not None:
+        check_same(f"model to begin with in {recipe.init}", start.fingerprint, world)
         observer.say(f"beginning with {recipe.init}; {start.rows.describe()}")
     if parallel == "fsdp":
         model = new_sharded_model(config, recipe.seed, start, device, world)

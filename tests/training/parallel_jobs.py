@@ -101,6 +101,26 @@ def _befall(accident: Accident) -> None:
         raise DataError("a row is damaged.", hint="Prepare it again.")
 
 
+def run_with_compiler(data: Path, folder: Path, recipe: Recipe, failing: tuple[int, ...]) -> Ran:
+    """Train where compiling fails on some ranks, and does nothing on the others."""
+    rank = int(os.environ["RANK"])
+
+    def compiled(function: Any, **options: Any) -> Any:
+        def fails(*arguments: Any) -> Any:
+            raise RuntimeError("no compiler here")
+
+        return fails if rank in failing else function
+
+    torch.compile = compiled
+    torch.nn.Module.compile = lambda module, **options: None  # type: ignore[method-assign,misc]
+    return run(data, folder, recipe)
+
+
+def run_on_own(data: list[Path], folder: Path, recipe: Recipe) -> Ran:
+    """Train where each rank reads DATA of its own."""
+    return run(data[int(os.environ["RANK"])], folder, recipe)
+
+
 def run_for_minutes(data: Path, folder: Path) -> Ran:
     """A run whose steps are counted by a measurement, made short."""
     budget._MEASURED_SECONDS = 0.05

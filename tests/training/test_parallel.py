@@ -28,6 +28,8 @@ from tests.training.parallel_jobs import (
     meet,
     run,
     run_for_minutes,
+    run_on_own,
+    run_with_compiler,
 )
 from tests.training.ranks import Killed, all_well, run_ranks
 from tests.training.recipes import small_recipe
@@ -148,6 +150,38 @@ def test_3_and_97_labelled_tokens_on_two_ranks_equal_one_batch_of_100(kind: str)
         assert gradients.keys() == expected[3].keys()
         for name, values in expected[3].items():
             torch.testing.assert_close(gradients[name], values, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "failing", "reason"),
+    [("ddp", (1,), "another rank could not compile"), ("fsdp", (0, 1), "no compiler here")],
+)
+def test_where_ranks_cannot_compile_all_go_on_without(
+    data: Path,
+    tmp_path: Path,
+    alone: Callable[[str], Path],
+    kind: str,
+    failing: tuple[int, ...],
+    reason: str,
+) -> None:
+    recipe = recipe_for("adamw", f"machine.parallel={kind}", "machine.compile=on")
+    ran: list[Ran] = all_well(
+        run_ranks(2, run_with_compiler, data, tmp_path / "run", recipe, failing)
+    )
+    lines = [line for line in ran[0].said if "without compilation" in line]
+    assert lines == [f"going on without compilation: {reason}"]
+    assert_as_alone(tmp_path / "run", alone("adamw"))
+
+
+def test_ranks_that_read_other_data_are_refused(
+    data: Path, other_data: Path, tmp_path: Path
+) -> None:
+    ran: list[Ran] = all_well(
+        run_ranks(2, run_on_own, [data, other_data], tmp_path / "run", recipe_for("adamw"))
+    )
+    assert "rank 1 reads another DATA in " in ran[0].error
+    assert [one.is_told for one in ran] == [False, True]
+    assert not (tmp_path / "run").exists()
 
 
 def test_minutes_become_the_same_steps_on_all_ranks(data: Path, tmp_path: Path) -> None:
