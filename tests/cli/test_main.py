@@ -156,6 +156,28 @@ def test_a_command_with_verbs_explains_itself(capsys: pytest.CaptureFixture[str]
     assert "llamita tokenizer train --help" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("rank", "lines"), [("0", 2), ("1", 0)])
+def test_a_command_for_one_process_refuses_torchrun_and_tells_it_once(
+    rank: str, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": rank, "TORCHELASTIC_RUN_ID": "none"}.items():
+        monkeypatch.setenv(name, value)
+    assert run(["prepare", "text"]) == 2
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == lines
+    assert ("llamita prepare is for one" in err) == (rank == "0")
+
+
+def test_a_world_without_a_place_to_meet_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run(["train", "data", "-o", "run"]) == 2
+    assert "(WORLD_SIZE), but RANK is not set" in capsys.readouterr().err
+
+
 def test_a_closed_stdout_is_told(tmp_path: Path) -> None:
     done = _shell('"$PYTHON" -m llamita inspect nothing >&-', tmp_path)
     assert done.returncode == 2

@@ -19,7 +19,7 @@ from llamita.training import looking
 from llamita.training.compiling import has_compiler
 from llamita.training.metrics import read_metrics
 from llamita.training.recipe import Recipe
-from llamita.training.recipe_file import save_recipe
+from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.run import train
 from llamita.training.trainer import Trainer
 from tests.training.recipes import small_recipe
@@ -54,6 +54,23 @@ def test_a_resumed_run_equals_an_uninterrupted_one_to_the_bit(
         train(data, tmp_path / "parts", recipe, observer=stop_after(10))
     assert train(data, tmp_path / "parts", recipe).steps == 20
     assert_same_runs(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_each_call_may_choose_how_its_memory_is_used(data: Path, tmp_path: Path) -> None:
+    settings = ("model.residual_dropout=0.2",)
+    train(data, tmp_path / "whole", small_recipe(*settings))
+    with pytest.raises(Interrupted):
+        train(data, tmp_path / "parts", small_recipe(*settings), observer=stop_after(3))
+    others = ("activation_checkpointing=true", "parallel=fsdp", "check_memory=false")
+    train(
+        data,
+        tmp_path / "parts",
+        small_recipe(*settings, *(f"machine.{setting}" for setting in others)),
+    )
+    assert_same_runs(tmp_path / "whole", tmp_path / "parts")
+    machine = load_recipe(tmp_path / "parts" / "recipe.toml").machine
+    assert (machine.activation_checkpointing, machine.parallel) == (True, "fsdp")
+    assert train(data, tmp_path / "parts").was_finished
 
 
 @pytest.mark.slow
