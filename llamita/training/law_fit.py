@@ -29,6 +29,7 @@ _ITERATIONS = 200
 _USUAL = np.log([3e4, 0.34, 3e5, 0.35, 15.0])
 _SPREAD = np.array([2.0, 0.4, 2.0, 0.4, 0.7])
 _PULL = 0.01  # of that deviation, as a residual
+_LEAST_SLOPE = 10  # thousandths
 _STARTS = ((-1.0, 1.0), (-0.5, 0.3))  # added to the scales' and the powers' logarithms
 
 
@@ -75,10 +76,14 @@ def held_out_errors(runs: Sequence[Run]) -> list[tuple[float, float]]:
 
 
 def with_errors(law: ScalingLaw, errors: Sequence[tuple[float, float]]) -> ScalingLaw:
-    """The law with the deviation that fits these errors best: the likeliest floor and slope."""
+    """The law with the deviation that fits these errors best: the likeliest floor and slope.
+
+    However well it did within the reach of its runs, it is less sure beyond.
+    """
     reaches, sizes = (np.array(column) for column in zip(*errors, strict=True))
     best, likeliest = (0.02, 0.02), -math.inf
-    for floor, slope in itertools.product(np.arange(2, 41) / 1000, np.arange(0, 81) / 1000):
+    floors, slopes = np.arange(5, 41) / 1000, np.arange(_LEAST_SLOPE, 81) / 1000
+    for floor, slope in itertools.product(floors, slopes):
         deviations = floor + slope * reaches
         likelihood = float(-(np.log(deviations) + 0.5 * (sizes / deviations) ** 2).sum())
         if likelihood > likeliest:

@@ -4,6 +4,7 @@ says plainly what is too small."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,16 @@ def test_no_other_shape_would_come_to_less(monkeypatch: pytest.MonkeyPatch, data
         assert law.relative_loss(other) > 0.995 * law.relative_loss(plan.training)
 
 
+def test_a_shape_can_be_chosen_without_a_pilot(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
+    machine = Machine()
+    planned = _plan(monkeypatch, data, 600.0).candidate
+    monkeypatch.setattr(planner, "measure", machine)
+    sources = [Source(path=str(data))]
+    chosen = Planner(sources, text_share=1e-4, start_seconds=3.0, work=data.parent).choose(600.0)
+    assert chosen.shape == planned.shape
+    assert all(recipe.length.steps == machine.runs[0].length.steps for recipe in machine.runs)
+
+
 def test_more_time_takes_a_larger_model_and_more_tokens(
     monkeypatch: pytest.MonkeyPatch, data: Path
 ) -> None:
@@ -128,11 +139,14 @@ def test_a_text_too_small_for_the_time_ends_the_run_early_and_is_said(
 def test_a_text_that_is_read_often_is_said_to_be_small(
     monkeypatch: pytest.MonkeyPatch, data: Path
 ) -> None:
-    whole = _plan(monkeypatch, data, 120.0).training.tokens
-    tokens = Manifest.load(data).train.tokens
-    plan = _plan(monkeypatch, data, 120.0, text_share=8 * tokens / whole)
-    assert any("text is small for this time" in note for note in notes(plan))
-    assert plan.effective_tokens < plan.training.tokens
+    plan = _plan(monkeypatch, data, 120.0)
+    assert not any("small for this time" in note for note in notes(plan))
+    often = replace(plan.training, unique_tokens=plan.training.tokens / 8)
+    worth = shipped_law().effective_tokens(often)
+    plan = replace(plan, training=often, effective_tokens=worth)
+    assert any(
+        f"read 8.0 times, which is worth {worth / often.tokens:.0%}" in n for n in notes(plan)
+    )
 
 
 def test_a_time_too_small_for_the_text_is_said(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
