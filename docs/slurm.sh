@@ -29,7 +29,8 @@ export OMP_NUM_THREADS=$((SLURM_CPUS_PER_TASK / SLURM_GPUS_ON_NODE))
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 port=$((20000 + SLURM_JOB_ID % 20000))
 
-srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" torchrun \
+# Where one machine fails, the others get a minute to say what they saw.
+srun --wait=60 --cpus-per-task="$SLURM_CPUS_PER_TASK" torchrun \
     --nnodes "$SLURM_NNODES" \
     --nproc-per-node "$SLURM_GPUS_ON_NODE" \
     --rdzv-id "$SLURM_JOB_ID" \
