@@ -38,6 +38,7 @@ _NCCL_BUFFERS = 1_000_000_000
 # Parts of what is in use that allocators cannot give out: see `_fragments`.
 _CUDA_FRAGMENTS = 0.04
 _HEAP_FRAGMENTS = 0.3
+_LEAST_FRAGMENTS = 0.15
 
 _AHEAD = 4  # data/prefetch.py
 _MUON_BATCH = 1 << 22  # training/muon.py
@@ -154,9 +155,9 @@ def rank_memory(
     shards = ranks if parallel == "fsdp" else 1
     state = counts.total + counts.optimizer_values(optimizer)
     rows = work.rows * (_AHEAD + 3) + held_out // work.time
+    computing = replace(computing, snapshot=FLOAT32 * math.ceil(state / shards))
     return replace(
         computing,
-        snapshot=FLOAT32 * math.ceil(state / shards),
         data=rows * work.time * (24 if work.has_mask else 16),
         program=_program(work.device, work.compiled),
         fragments=_fragments(config, computing, work, optimizer),
@@ -235,13 +236,15 @@ def _context(device: str, ranks: int) -> int:
     return _CUDA_CONTEXT + (_NCCL_BUFFERS if ranks > 1 else 0)
 
 
-def _fragments(config: ModelConfig, computing: MemoryEstimate, work: Pass, optimizer: str) -> int:
+def _fragments(config: ModelConfig, estimate: MemoryEstimate, work: Pass, optimizer: str) -> int:
     """What an allocator holds and cannot give out.
 
     glibc takes blocks of up to 32 MB from its heap, where those of a pass lie between longer lived
-    ones and leave gaps; PyTorch's allocator on a GPU leaves fewer.
+    ones and leave gaps; PyTorch's allocator on a GPU leaves fewer. The shares are fitted to the
+    measured peaks of docs/scaling.md.
     """
     if work.device == "cuda":
-        return int(_CUDA_FRAGMENTS * computing._computing)
-    buffers = _update_buffers(ParameterCounts.of(config), optimizer)
-    return int(_HEAP_FRAGMENTS * heap_activations(config, work)) + buffers
+        return int(_CUDA_FRAGMENTS * estimate._computing)
+    of_a_pass = int(_HEAP_FRAGMENTS * heap_activations(config, work))
+    of_a_pass += _update_buffers(ParameterCounts.of(config), optimizer)
+    return max(of_a_pass, int(_LEAST_FRAGMENTS * (estimate._computing + estimate.snapshot)))
