@@ -1,12 +1,12 @@
 """What a run will come to before it is made: bits per byte from parameters and tokens.
 
 The law has Chinchilla's form (arXiv:2203.15556), with repeated text worth less than new text
-(arXiv:2305.16264):
+(arXiv:2305.16264), and a term for what is learned by heart, which small texts need:
 
-    loss(N, D) = scale × (1 + (n / N)^a + (d / D')^b)
-    D' = U + U r (1 - exp(-(D / U - 1) / r))  where a text of U tokens is read more than once
+    loss(N, D) = scale × (1 + (n / N)^a + (d / D')^b + (c E (N / U)^e)^h)
+    E = D / U - 1, D' = U + U r (1 - exp(-E / r))  where a text of U tokens is read more than once
 
-N are the parameters outside the tables, D the tokens trained on. n, a, d, b and r are those of
+N are the parameters outside the tables, D the tokens trained on. The constants are those of
 llamita's trainer and default recipe, fitted to the runs that lie beside them in
 `scaling_law.json` (`benchmarks/fit_scaling.py`). `scale` is the text's and its tokenizer's own: a
 short run on that very text, the pilot, gives it, so that a forecast is the pilot's result times a
@@ -52,7 +52,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class ScalingLaw:
-    """The constants of the law, and how far from the pilot it errs.
+    """The constants of the law (n, a, d, b, r, c, e, h), and how far from the pilot it errs.
 
     `error_floor` and `error_slope` give the standard deviation of the logarithm of a forecast:
     floor + slope × the distance between pilot and run, in powers of e of parameters and tokens.
@@ -63,6 +63,9 @@ class ScalingLaw:
     token_scale: float
     token_power: float
     repeats: float
+    overfit_scale: float
+    overfit_size: float
+    overfit_power: float
     error_floor: float
     error_slope: float
 
@@ -70,7 +73,13 @@ class ScalingLaw:
         """The loss of a run over the text's own scale."""
         of_parameters = math.pow(self.parameter_scale / run.parameters, self.parameter_power)
         of_tokens = math.pow(self.token_scale / self.effective_tokens(run), self.token_power)
-        return 1 + of_parameters + of_tokens
+        return 1 + of_parameters + of_tokens + self._overfit(run)
+
+    def _overfit(self, run: Training) -> float:
+        """What is lost on other text by learning this one by heart."""
+        again = max(0.0, run.epochs - 1)
+        size = math.pow(run.parameters / run.unique_tokens, self.overfit_size)
+        return math.pow(self.overfit_scale * again * size, self.overfit_power)
 
     def effective_tokens(self, run: Training) -> float:
         """As many new tokens as the run's, read again and again, are worth."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llamita.training.plan_shapes import CONTEXT_LENGTH, MOST_EPOCHS
+from llamita.training.plan_shapes import CONTEXT_LENGTH
 from llamita.training.planner import Plan, planned_settings
 
 _WORTH_LESS_FROM = 4.0  # readings: up to there new text would hardly be better (arXiv:2305.16264)
@@ -22,8 +22,8 @@ def _of_text(plan: Plan) -> str | None:
     epochs = plan.training.epochs
     if plan.steps < plan.most_steps:
         return (
-            f"The text is too small for this time: after {MOST_EPOCHS} readings a model learns it "
-            f"by heart, so the run ends after {spell_seconds(plan.seconds)} of "
+            f"The text is too small for this time: from {epochs:.1f} readings on a model of this "
+            f"size learns it by heart, so the run ends after {spell_seconds(plan.seconds)} of "
             f"{spell_seconds(plan.budget_seconds)}. Only more text makes the model better."
         )
     if epochs > _WORTH_LESS_FROM:

@@ -32,8 +32,6 @@ _LEAST_TOKENS = 0.2
 _LOWER_PRECISION = 3.0
 _MOST_PARAMETERS = 20.0
 _MEMORY = 0.8  # of what is free may be used
-MOST_EPOCHS = 16
-"""Readings of a text beyond which it is learned by heart (arXiv:2305.16264, figure 5)."""
 
 
 @dataclass(frozen=True)
@@ -137,23 +135,28 @@ class Shapes:
                 return shape
         return self.all[0]
 
-    def most_steps(self, recipe: Recipe) -> int:
-        """Steps until the text was read so often that it is known by heart."""
-        return max(1, int(MOST_EPOCHS * self._unique_tokens / recipe.tokens_per_step))
+    def useful_steps(self, shape: Shape, recipe: Recipe, most: int) -> int:
+        """Of up to `most` steps those with the best forecast: from some number on a small text is
+        learned by heart."""
+        tried = {max(1, round(most * 0.95**number)) for number in range(100)}
+        return min(sorted(tried), key=lambda steps: self._loss(shape, recipe, steps))
+
+    def _loss(self, shape: Shape, recipe: Recipe, steps: int) -> float:
+        tokens = max(1, steps) * recipe.tokens_per_step
+        training = Training(inner_parameters(shape.config), tokens, self._unique_tokens)
+        return self._law.relative_loss(training)
 
     def _candidate(self, shape: Shape, speed: SpeedModel, seconds: float) -> Candidate:
         rows = _ROWS
         for _ in range(3):  # the batch follows from the tokens, and they from its speed
             recipe = shape.recipe(1, rows=rows)
             steps = max(0, int(seconds / speed.step_seconds(shape.config, recipe)))
-            steps = min(steps, self.most_steps(recipe))
+            steps = self.useful_steps(shape, recipe, steps) if steps else 0
             wanted = _rows_for(steps * recipe.tokens_per_step)
             if wanted == rows:
                 break
             rows = wanted
-        tokens = max(1, steps) * recipe.tokens_per_step
-        training = Training(inner_parameters(shape.config), tokens, self._unique_tokens)
-        return Candidate(shape, recipe, steps, self._law.relative_loss(training))
+        return Candidate(shape, recipe, steps, self._loss(shape, recipe, steps))
 
     def _fitting(self) -> Iterator[Shape]:
         room = free_cuda_memory() if self._device == "cuda" else free_memory()

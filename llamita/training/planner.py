@@ -219,7 +219,7 @@ class Planner:
         looks = max(1, min(_MOST_LOOKS, int(_LOOKING * budget_seconds / look)))
         beside = self._start_seconds + startup + looks * look
         most = max(1, int((budget_seconds - beside) / step_seconds))
-        steps = min(most, shapes.most_steps(chosen.recipe))
+        steps = shapes.useful_steps(chosen.shape, chosen.recipe, most)
         recipe = chosen.shape.recipe(
             steps,
             rows=chosen.recipe.batch.sequences * chosen.recipe.batch.accumulation,

@@ -19,6 +19,9 @@ LAW = ScalingLaw(
     token_scale=3e5,
     token_power=0.35,
     repeats=15.0,
+    overfit_scale=0.02,
+    overfit_size=0.7,
+    overfit_power=1.3,
     error_floor=0.01,
     error_slope=0.02,
 )
@@ -34,10 +37,10 @@ def test_the_pilot_itself_is_foretold_as_it_was() -> None:
 
 
 @given(sizes, sizes, st.floats(1.1, 100.0))
-def test_more_tokens_and_more_parameters_are_never_worse(
+def test_more_new_tokens_and_more_parameters_are_never_worse(
     parameters: float, tokens: float, factor: float
 ) -> None:
-    run = Training(parameters, tokens, unique_tokens=1e6)
+    run = Training(parameters, tokens, unique_tokens=1e12)
     loss = LAW.relative_loss(run)
     assert LAW.relative_loss(replace(run, tokens=factor * tokens)) <= loss
     assert LAW.relative_loss(replace(run, parameters=factor * parameters)) < loss
@@ -50,6 +53,14 @@ def test_text_read_again_is_worth_less_than_new_text(epochs: float) -> None:
     worth = LAW.effective_tokens(run)
     assert 1e6 * (1 - 1e-9) <= worth <= run.tokens * (1 + 1e-9)
     assert worth <= 1e6 * (1 + LAW.repeats) * (1 + 1e-9)
+
+
+def test_a_small_text_is_learned_by_heart_sooner_by_a_larger_model() -> None:
+    def best_epochs(parameters: float) -> float:
+        runs = [Training(parameters, 1.05**n * 1e5, unique_tokens=1e5) for n in range(80)]
+        return min(runs, key=LAW.relative_loss).epochs
+
+    assert 1 < best_epochs(1e6) < best_epochs(1e5) < 40
 
 
 def test_a_forecast_is_less_sure_the_further_it_reaches() -> None:

@@ -17,7 +17,10 @@ TRUE = ScalingLaw(
     parameter_power=0.3,
     token_scale=4e5,
     token_power=0.45,
-    repeats=10.0,
+    repeats=12.0,
+    overfit_scale=0.03,
+    overfit_size=0.6,
+    overfit_power=1.2,
     error_floor=0.0,
     error_slope=0.0,
 )

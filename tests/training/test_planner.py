@@ -16,7 +16,6 @@ from llamita.training import planner
 from llamita.training.forecast import Training, shipped_law
 from llamita.training.pilot import Measured, measure
 from llamita.training.plan_report import as_json, describe, notes
-from llamita.training.plan_shapes import MOST_EPOCHS
 from llamita.training.planner import Plan, Planner
 from llamita.training.recipe import Recipe, Source
 from llamita.training.recipe_file import parse_recipe
@@ -131,7 +130,9 @@ def test_a_text_too_small_for_the_time_ends_the_run_early_and_is_said(
     monkeypatch: pytest.MonkeyPatch, data: Path
 ) -> None:
     plan = _plan(monkeypatch, data, 600.0, text_share=1.0)
-    assert plan.training.epochs <= MOST_EPOCHS + 1
+    assert plan.training.epochs < 30
+    more = replace(plan.training, tokens=1.5 * plan.training.tokens)
+    assert shipped_law().relative_loss(more) > shipped_law().relative_loss(plan.training)
     assert plan.seconds < 300
     assert any("text is too small for this time" in note for note in notes(plan))
 
