@@ -22,7 +22,9 @@ CONTEXT_LENGTH = 256
 _ROWS = 16  # of a step at least, and of a micro-batch at most
 _MOST_ROWS = 4096
 _SIZES = (10, 12, 15, 18, 22, 27, 33, 39, 47, 56, 68, 82)  # a fifth apart
-_NARROWEST = 64  # columns: below, a model learns little whatever it is given
+# Columns: narrower models learn little, and cannot tell many tokens apart.
+_NARROWEST, _NARROWEST_OF_MANY = 64, 96
+_MANY_TOKENS = 2048
 _SMALLEST_HEAD = 32  # attention over smaller heads takes longer than it is worth
 _LEAST_STEPS = 50
 # Larger shapes are not looked at: those that see less than so many tokens a parameter even at the
@@ -191,7 +193,8 @@ def _config(parameters: int, vocab_size: int) -> ModelConfig | None:
         config = shape_for(parameters, vocab_size, CONTEXT_LENGTH)
     except ConfigError:
         return None
-    too_narrow = config.hidden_size < _NARROWEST or config.head_dim < _SMALLEST_HEAD
+    narrowest = _NARROWEST if vocab_size < _MANY_TOKENS else _NARROWEST_OF_MANY
+    too_narrow = config.hidden_size < narrowest or config.head_dim < _SMALLEST_HEAD
     return None if too_narrow else config
 
 
