@@ -29,7 +29,6 @@ VALUE_BYTES = {"float32": 4, "bfloat16": 2}
 # Logits of a chunk, and its fewest rows: training/cross_entropy.py.
 _CHUNK_VALUES = {"cpu": 1 << 22, "cuda": 1 << 26, "mps": 1 << 26}
 _FEWEST_ROWS = 128
-_HEAP_BLOCK = 32 << 20
 _QUERIES_OF_A_BLOCK = 128  # model/block_attention.py
 
 
@@ -112,19 +111,6 @@ def kept_activations(config: ModelConfig, work: Pass) -> int:
     angles = 2 * work.tokens * config.head_dim * FLOAT32
     mask = work.rows * work.time**2 if work.has_mask else 0
     return layers + ends + ids + angles + mask
-
-
-def heap_activations(config: ModelConfig, work: Pass) -> int:
-    """Of what is kept, the bytes in blocks that glibc takes from its heap: up to 32 MB."""
-    kept = kept_activations(config, work)
-    values = VALUE_BYTES[work.precision]
-    if work.tokens * config.hidden_size * FLOAT32 > _HEAP_BLOCK:
-        return 0
-    if work.tokens * config.intermediate_size * values > _HEAP_BLOCK:
-        wide = values * (3 if work.compiled else 4) * config.intermediate_size * work.tokens
-        layers = 1 if work.checkpointing else config.num_hidden_layers
-        kept -= layers * wide
-    return kept
 
 
 def narrow_weights(config: ModelConfig, work: Pass, matrices: int) -> int:

@@ -21,7 +21,6 @@ from llamita.training.activations import (
     Pass,
     backward_buffers,
     head_buffers,
-    heap_activations,
     kept_activations,
     narrow_weights,
 )
@@ -37,7 +36,7 @@ _CUDA_CONTEXT = 700_000_000
 _NCCL_BUFFERS = 1_000_000_000
 # Parts of what is in use that allocators cannot give out: see `_fragments`.
 _CUDA_FRAGMENTS = 0.04
-_HEAP_FRAGMENTS = 0.3
+_HEAP_FRAGMENTS, _COMPILED_FRAGMENTS = 0.3, 0.2
 _LEAST_FRAGMENTS = 0.15
 
 _AHEAD = 4  # data/prefetch.py
@@ -160,7 +159,7 @@ def rank_memory(
         computing,
         data=rows * work.time * (24 if work.has_mask else 16),
         program=_program(work.device, work.compiled),
-        fragments=_fragments(config, computing, work, optimizer),
+        fragments=_fragments(counts, computing, work, optimizer),
         context=_context(work.device, ranks),
     )
 
@@ -236,15 +235,14 @@ def _context(device: str, ranks: int) -> int:
     return _CUDA_CONTEXT + (_NCCL_BUFFERS if ranks > 1 else 0)
 
 
-def _fragments(config: ModelConfig, estimate: MemoryEstimate, work: Pass, optimizer: str) -> int:
-    """What an allocator holds and cannot give out.
+def _fragments(counts: ParameterCounts, estimate: MemoryEstimate, work: Pass, name: str) -> int:
+    """What an allocator holds and cannot give out, with the optimizer of that name.
 
-    glibc takes blocks of up to 32 MB from its heap, where those of a pass lie between longer lived
-    ones and leave gaps; PyTorch's allocator on a GPU leaves fewer. The shares are fitted to the
-    measured peaks of docs/scaling.md.
+    In glibc's heap the blocks of a pass lie between longer lived ones and leave gaps; PyTorch's
+    allocator on a GPU leaves fewer. The shares are fitted to the measured peaks of docs/scaling.md.
     """
     if work.device == "cuda":
         return int(_CUDA_FRAGMENTS * estimate._computing)
-    of_a_pass = int(_HEAP_FRAGMENTS * heap_activations(config, work))
-    of_a_pass += _update_buffers(ParameterCounts.of(config), optimizer)
+    share = _COMPILED_FRAGMENTS if work.compiled else _HEAP_FRAGMENTS
+    of_a_pass = int(share * estimate.activations) + _update_buffers(counts, name)
     return max(of_a_pass, int(_LEAST_FRAGMENTS * (estimate._computing + estimate.snapshot)))
