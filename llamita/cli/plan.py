@@ -75,6 +75,11 @@ def command(
             hint="Give it: llamita plan TEXT… --hours 1. For a cluster, on paper: "
             "llamita plan --ranks 8 --device h100",
         )
+    if recipe is not None and not recipe.absolute().parent.is_dir():  # before two minutes are spent
+        raise ConfigError(
+            f"--recipe is {recipe}, and there is no folder {recipe.parent}.",
+            hint="Make it, or name a file in a folder that is there.",
+        )
     begun = time.perf_counter()
     import llamita.training.run  # noqa: F401  # what every training command loads
     from llamita.training.plan_data import ready_to_measure

@@ -61,6 +61,8 @@ def test_a_plan_for_text_says_how_to_prepare_it_and_the_printed_commands_work(
         (["TEXT", "--minutes", "0"], "--minutes is 0"),
         (["TEXT", "--hours", "-1"], "--hours is -1"),
         (["nowhere.txt"], "nowhere.txt"),
+        (["TEXT", "--recipe", "nowhere/plan.toml"], "no folder nowhere"),
+        (["TEXT", "--params", "1m"], "without --ranks"),
         (["--ranks", "8"], "--device is missing"),
         (["--device", "h100"], "--ranks is missing"),
         (["--ranks", "8", "--device", "h99"], "h99"),

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from llamita.data.manifest import Manifest
 from llamita.data.prepare import prepare
-from llamita.errors import DataError, TrainingError
+from llamita.errors import DataError, Interrupted, TrainingError
 from llamita.training import planner
 from llamita.training.forecast import Training, shipped_law
 from llamita.training.pilot import Measured, measure
@@ -193,6 +194,18 @@ def test_data_that_holds_nothing_out_cannot_be_planned_for(tmp_path: Path) -> No
     prepare([texts], tmp_path / "data", tokenizer="bpe:300", val_fraction=0)
     with pytest.raises(DataError, match="holds no text out"):
         Planner([Source(path=str(tmp_path / "data"))], work=tmp_path)
+
+
+def test_ctrl_c_in_a_pilot_is_no_stopped_run(
+    monkeypatch: pytest.MonkeyPatch, data: Path, tmp_path: Path
+) -> None:
+    def stopped(*arguments: Any, **settings: Any) -> None:
+        raise Interrupted("stopped after step 3 of 6; everything is saved.")
+
+    monkeypatch.setattr("llamita.training.pilot.train", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        measure([Source(path=str(data))], small_recipe(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_measured_is_what_a_run_did(data: Path, tmp_path: Path) -> None:
