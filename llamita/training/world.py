@@ -80,7 +80,9 @@ class World:
             timeout=_PATIENCE,
         )
         try:
-            with one_voice(rank, PrefixStore("llamita", store)):
+            # torchrun may start the ranks again after a failure, whose words are still there.
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            with one_voice(rank, PrefixStore(f"llamita/{attempt}", store)):
                 yield world
                 dist.barrier()  # nobody hangs up on one that is still talking
         finally:
@@ -131,6 +133,9 @@ class World:
     @contextmanager
     def agreed(self) -> Iterator[None]:
         """What fails in the block on one rank fails on all of them, at its end.
+
+        Nothing in the block may wait for the other ranks: one that fails before comes to the end
+        without.
 
         Raises:
             LlamitaError: that of the first rank with one. "rank N: " stands before it where it is

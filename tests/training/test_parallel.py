@@ -262,6 +262,18 @@ def test_a_fault_of_one_rank_stays_its_own_and_stops_the_others() -> None:
     assert told[1][0] == "fault: a fault"
 
 
+def test_each_process_needs_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    World(1, 4, 1, 4).check_device("cuda")
+    World(2, 4, 2, 4).check_device("cpu")
+    World().check_device("mps")
+    with pytest.raises(TrainingError, match="process 3 of this machine has no GPU") as error:
+        World(2, 4, 2, 4).check_device("cuda")
+    assert error.value.hint == "Start as many processes as GPUs: torchrun --nproc-per-node 2"
+    with pytest.raises(TrainingError, match="4 processes cannot share an Apple GPU"):
+        World(2, 4, 2, 4).check_device("mps")
+
+
 def test_whole_models_are_kept_where_they_fit_and_shards_where_they_do_not() -> None:
     recipe, config, world = recipe_for("muon"), preset("small", 5000), World(0, 4, 0, 4)
     plenty, little = (Machine(Room(size, "here"), None, 4) for size in (1 << 34, 1 << 29))
