@@ -49,16 +49,16 @@ def test_ratios_of_a_known_law_are_found_again() -> None:
         assert found == pytest.approx(expected, rel=0.01)
 
 
-def test_one_run_that_went_astray_bends_little() -> None:
+@pytest.mark.parametrize("number", [4, 6, 8])
+def test_one_run_that_went_astray_bends_little(number: int) -> None:
     runs = _runs(noise=0.0)
-    astray = Run(runs[4].text, runs[4].training, 1.5 * runs[4].bits_per_byte)
-    law = fit_law([*runs[:4], astray, *runs[5:]])
-    for run in (runs[0], runs[8], runs[17]):
-        pilot = next(one for one in runs[9:] if one.text == run.text or run.text == "a")
+    astray = Run(runs[number].text, runs[number].training, 1.3 * runs[number].bits_per_byte)
+    law = fit_law([*runs[:number], astray, *runs[number + 1 :]])
+    for run in runs[9:]:
         pilot = next(one for one in runs if one.text == run.text)
         expected = TRUE.forecast(run.training, pilot.training, 1.0).bits_per_byte
         found = law.forecast(run.training, pilot.training, 1.0).bits_per_byte
-        assert found == pytest.approx(expected, rel=0.04)
+        assert found == pytest.approx(expected, rel=0.03)  # by plain squares 3 to 9 % off
 
 
 def test_errors_are_those_of_texts_the_law_did_not_see() -> None:
