@@ -191,8 +191,9 @@ cores, float32, a checkpoint after each step, every run in a process of its own)
 
 _CHECK = """
 `small` has 13.8M parameters (6 layers, width 384, vocabulary 8192), `32M` 8 layers of width 512, 2
-key heads of 8, QK norm and a vocabulary of 16384, the last two 4 layers of width 256. 2,048 tokens
-a micro-batch and Muon where nothing else is said. The worst are WORST.
+key heads of 8, QK norm and a vocabulary of 16384, `demo` and the last 4 layers of width 256. 2,048
+tokens a micro-batch (half of them a rank of two) and Muon where nothing else is said. The worst are
+WORST.
 """
 
 

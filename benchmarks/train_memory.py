@@ -61,8 +61,11 @@ RUNS: dict[str, list[str]] = {
     "32M, compiled": [*GROUPED, "machine.compile=on"],
     "32M, checkpointing, AdamW": [*GROUPED, CHECKPOINTING, "optimizer.name=adamw"],
     "demo, 48 rows": ["model.preset=demo", "model.vocab_size=4096", "batch.sequences=48"],
+    "small, 2 ranks, ddp": [*SMALL, "machine.parallel=ddp"],
+    "small, 2 ranks, fsdp": [*SMALL, "machine.parallel=fsdp"],
     "vocabulary 65536, 4 layers": ["model.preset=demo", "model.vocab_size=65536"],
 }
+RANKS = {"small, 2 ranks, ddp": 2, "small, 2 ranks, fsdp": 2}
 COMMON = [
     "batch.context_length=256",
     "batch.sequences=8",
@@ -89,12 +92,18 @@ def predicted_bytes(name: str) -> int:
     from llamita.training.recipe_file import build_recipe
 
     recipe = build_recipe(None, settings(name), {})
-    return estimate_memory(recipe, recipe.model_shape(VOCABULARY)).in_ram
+    config, parallel = recipe.model_shape(VOCABULARY), recipe.machine.parallel
+    if parallel == "auto":
+        parallel = "ddp"
+    return estimate_memory(recipe, config, ranks=RANKS.get(name, 1), parallel=parallel).in_ram
 
 
 def measured_bytes(name: str, data: Path, run: Path) -> int:
-    """The peak of resident memory of a run in a process of its own."""
-    command = [sys.executable, "-m", "llamita", "train", str(data), "-o", str(run)]
+    """The peak of resident memory of a run in a process of its own, or of its largest rank."""
+    command = [sys.executable]
+    if name in RANKS:
+        command += ["-m", "torch.distributed.run", "--nproc-per-node", str(RANKS[name])]
+    command += ["-m", "llamita", "train", str(data), "-o", str(run)]
     command += [part for text in settings(name) for part in ("--set", text)]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
