@@ -33,6 +33,9 @@ _LEAST_STEPS = 50
 _LEAST_TOKENS = 0.2
 _LOWER_PRECISION = 3.0
 _MOST_PARAMETERS = 20.0
+# New tokens a parameter beyond which a model has no room for what they teach (Chinchilla has 20,
+# arXiv:2203.15556). The law, of runs that saw fewer, does not know that.
+_MOST_TOKENS = 25.0
 _MEMORY = 0.8  # of what is free may be used
 
 
@@ -126,7 +129,14 @@ class Shapes:
         enough = [one for one in found if one.steps >= _LEAST_STEPS]
         if not enough:  # whatever takes the most steps
             return max(found, key=lambda one: one.steps, default=None)
-        return min(enough, key=lambda one: one.relative_loss)
+        able = [one for one in enough if self._tokens_a_parameter(one) <= _MOST_TOKENS]
+        return min(able or enough[-1:], key=lambda one: one.relative_loss)
+
+    def _tokens_a_parameter(self, candidate: Candidate) -> float:
+        tokens = candidate.steps * candidate.recipe.tokens_per_step
+        inner = inner_parameters(candidate.shape.config)
+        run = Training(inner, tokens, self._unique_tokens)
+        return self._law.effective_tokens(run) / inner
 
     def largest(self, wanted: Shape, speed: SpeedModel, step_seconds: float) -> Shape:
         """`wanted`, or the largest below it whose step takes at most so long; the smallest of all
@@ -140,7 +150,7 @@ class Shapes:
     def useful_steps(self, shape: Shape, recipe: Recipe, most: int) -> int:
         """Of up to `most` steps those with the best forecast: from some number on a small text is
         learned by heart."""
-        tried = {max(1, round(most * 0.95**number)) for number in range(100)}
+        tried = {max(1, round(most * 0.9**number)) for number in range(150)}
         return min(sorted(tried), key=lambda steps: self._loss(shape, recipe, steps))
 
     def _loss(self, shape: Shape, recipe: Recipe, steps: int) -> float:
