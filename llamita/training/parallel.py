@@ -34,12 +34,15 @@ def share_rows(batch: Batch, world: World) -> Split:
     """
     rows = batch.sequences * batch.accumulation
     if rows % world.size:
-        fitting = [str(ranks) for ranks in range(1, rows + 1) if rows % ranks == 0]
-        near = (rows // world.size + 1) * world.size
+        fitting = [ranks for ranks in range(1, rows + 1) if rows % ranks == 0]
+        near = [max(ranks for ranks in fitting if ranks < world.size)]
+        near += [ranks for ranks in fitting if ranks > world.size][:1]
+        more = (rows // world.size + 1) * world.size
         raise TrainingError(
             f"a step has {batch.sequences} × {batch.accumulation} = {rows} rows (batch.sequences × "
             f"batch.accumulation), which {world.size} ranks cannot share equally.",
-            hint=f"Start {_either(fitting)} ranks, or begin a run with steps of {near} rows.",
+            hint=f"Start {' or '.join(map(str, near))} ranks, or begin a run with steps of {more} "
+            "rows.",
         )
     return split_rows(batch.sequences, batch.accumulation, world.size)
 
@@ -122,8 +125,3 @@ def replicated(loss: ReplicatedLoss, device: torch.device) -> DistributedDataPar
     """
     ids = [torch.cuda.current_device()] if device.type == "cuda" else None
     return DistributedDataParallel(loss, device_ids=ids, gradient_as_bucket_view=True)
-
-
-def _either(numbers: list[str]) -> str:
-    numbers = numbers[-6:]
-    return f"{', '.join(numbers[:-1])} or {numbers[-1]}" if len(numbers) > 1 else numbers[0]

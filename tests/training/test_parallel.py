@@ -236,7 +236,10 @@ def test_ranks_that_cannot_share_a_step_are_refused_with_those_that_can(
     assert not (tmp_path / "run").exists()
     with pytest.raises(TrainingError) as error:
         share_rows(recipe_for("adamw").batch, World(0, 3))
-    assert error.value.hint == "Start 1, 2, 4 or 8 ranks, or begin a run with steps of 9 rows."
+    assert error.value.hint == "Start 2 or 4 ranks, or begin a run with steps of 9 rows."
+    with pytest.raises(TrainingError) as error:
+        share_rows(recipe_for("adamw").batch, World(0, 16))
+    assert error.value.hint == "Start 8 ranks, or begin a run with steps of 16 rows."
 
 
 def test_what_ranks_tell_each_other_arrives() -> None:
