@@ -3,14 +3,16 @@
 The law has Chinchilla's form (arXiv:2203.15556), with repeated text worth less than new text
 (arXiv:2305.16264), and a term for what is learned by heart, which small texts need:
 
-    loss(N, D) = scale × (1 + (n / N)^a + (d / D')^b + (c E (N / U)^e)^h)
+    loss(N, D) = scale × (floor + (n / N)^a + (d / (D' + s))^b + (c E (N / U)^e)^h)
     E = D / U - 1, D' = U + U r (1 - exp(-E / r))  where a text of U tokens is read more than once
+
+s is there since the first few hundred thousand tokens bring less than a power law has them bring.
 
 N are the parameters outside the tables, D the tokens trained on. The constants are those of
 llamita's trainer and default recipe, fitted to the runs that lie beside them in
-`scaling_law.json` (`benchmarks/fit_scaling.py`). `scale` is the text's and its tokenizer's own: a
-short run on that very text, the pilot, gives it, so that a forecast is the pilot's result times a
-ratio.
+`scaling_law.json` (`benchmarks/fit_scaling.py`). `scale` and `floor` are the text's and its
+tokenizer's own: short runs on that very text, the pilots, give them. One gives the scale, so that a
+forecast is its result times a ratio; a shorter one beside it gives the floor, which else is 1.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from importlib.resources import files
 from llamita.errors import TrainingError
 
 LAW_NAME = "scaling_law.json"
+
+_LOWEST_FLOOR, _HIGHEST_FLOOR = 0.5, 4.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class ScalingLaw:
-    """The constants of the law (n, a, d, b, r, c, e, h), and how far from the pilot it errs.
+    """The constants of the law (n, a, d, b, s, r, c, e, h), and how far from the pilot it errs.
 
     `error_floor` and `error_slope` give the standard deviation of the logarithm of a forecast:
     floor + slope × the distance between pilot and run, in powers of e of parameters and tokens.
@@ -62,6 +66,7 @@ class ScalingLaw:
     parameter_power: float
     token_scale: float
     token_power: float
+    token_start: float
     repeats: float
     overfit_scale: float
     overfit_size: float
@@ -69,11 +74,20 @@ class ScalingLaw:
     error_floor: float
     error_slope: float
 
-    def relative_loss(self, run: Training) -> float:
+    def relative_loss(self, run: Training, floor: float = 1.0) -> float:
         """The loss of a run over the text's own scale."""
         of_parameters = math.pow(self.parameter_scale / run.parameters, self.parameter_power)
-        of_tokens = math.pow(self.token_scale / self.effective_tokens(run), self.token_power)
-        return 1 + of_parameters + of_tokens + self._overfit(run)
+        tokens = self.effective_tokens(run) + self.token_start
+        of_tokens = math.pow(self.token_scale / tokens, self.token_power)
+        return floor + of_parameters + of_tokens + self._overfit(run)
+
+    def floor_of(self, shorter: Training, longer: Training, ratio: float) -> float:
+        """The floor of a text on which two runs' losses have that ratio, the shorter's over the
+        longer's, within what texts can have."""
+        if ratio <= 1:
+            return _HIGHEST_FLOOR
+        above = self.relative_loss(shorter, 0.0) - ratio * self.relative_loss(longer, 0.0)
+        return min(max(above / (ratio - 1), _LOWEST_FLOOR), _HIGHEST_FLOOR)
 
     def _overfit(self, run: Training) -> float:
         """What is lost on other text by learning this one by heart."""
@@ -88,9 +102,12 @@ class ScalingLaw:
             return run.tokens
         return run.unique_tokens * (1 + self.repeats * (1 - math.exp(-again / self.repeats)))
 
-    def forecast(self, run: Training, pilot: Training, bits_per_byte: float) -> Forecast:
+    def forecast(
+        self, run: Training, pilot: Training, bits_per_byte: float, floor: float = 1.0
+    ) -> Forecast:
         """What `run` ends at, where `pilot` on the same text ended at `bits_per_byte`."""
-        expected = bits_per_byte * self.relative_loss(run) / self.relative_loss(pilot)
+        ratio = self.relative_loss(run, floor) / self.relative_loss(pilot, floor)
+        expected = bits_per_byte * ratio
         error = math.exp(2 * self.deviation(run, pilot))
         return Forecast(expected, expected / error, expected * error)
 

@@ -27,8 +27,8 @@ _HUBER = 0.02  # residuals of the logarithm above it count by their size, not it
 _ITERATIONS = 200
 # Logarithms of the constants: the literature's, where it has them, and how far from them is one
 # standard deviation.
-_USUAL = np.log([3e4, 0.34, 3e5, 0.35, 15.0, 0.02, 0.7, 1.3])
-_SPREAD = np.array([2.0, 0.4, 2.0, 0.4, 0.3, 1.0, 0.5, 0.3])
+_USUAL = np.log([3e4, 0.34, 3e5, 0.35, 1.5e5, 15.0, 0.02, 0.7, 1.3])
+_SPREAD = np.array([2.0, 0.4, 2.0, 0.4, 0.7, 0.3, 1.0, 0.5, 0.3])
 _PULL = 0.01  # of that deviation, as a residual
 _LEAST_SLOPE = 10  # thousandths
 _STARTS = ((-1.0, 1.0), (-0.5, 0.3))  # added to the scales' and the powers' logarithms
@@ -52,7 +52,7 @@ class Run:
 def fit_law(runs: Sequence[Run]) -> ScalingLaw:
     """The law of these runs, without its errors."""
     starts = [
-        _USUAL + np.array([scale, power, scale, power, 0.0, 0.0, 0.0, 0.0])
+        _USUAL + np.array([scale, power, scale, power, 0.0, 0.0, 0.0, 0.0, 0.0])
         for scale, power in itertools.product(*_STARTS)
     ]
     found = [_descend(runs, start) for start in starts]

@@ -33,6 +33,7 @@ _TIMED_STEPS = 4
 _LONGEST_TIMED_STEP = 4.0  # seconds
 _FURTHER = 5.0  # times the operations of the first timed shape that the second has
 _PILOT_STEPS = 40  # fewer teach nothing that could be continued
+_SHORT_PILOT_STEPS = 25
 _COMPILE_FROM = 480.0  # seconds of a run: a shorter one does not win compiling back
 _LOOKING = 0.05  # of the time goes into validations
 _MOST_LOOKS = 10
@@ -119,8 +120,8 @@ class Planner:
             LlamitaError: the data cannot be trained on.
         """
         shapes, chosen = self._choose(budget_seconds)
-        pilot = self._pilot(shapes, chosen, budget_seconds)
-        return self._settle(shapes, chosen, pilot, budget_seconds)
+        shorter, pilot = self._pilots(shapes, chosen, budget_seconds)
+        return self._settle(shapes, chosen, shorter, pilot, budget_seconds)
 
     def choose(self, budget_seconds: float) -> Candidate:
         """The best shape for so many seconds, without a pilot: a matter of a few seconds.
@@ -178,16 +179,31 @@ class Planner:
         self._timed = [one for one in self._timed if one.config != shape.config]
         self._timed.append(Timed(shape.config, measured.recipe, measured.step_seconds))
 
-    def _pilot(self, shapes: Shapes, chosen: Candidate, budget_seconds: float) -> Measured:
-        """A whole run of the chosen shape, or of the largest that can take enough steps."""
+    def _pilots(
+        self, shapes: Shapes, chosen: Candidate, budget_seconds: float
+    ) -> tuple[Measured | None, Measured]:
+        """Whole runs of the chosen shape, or of the largest that can take enough steps: a short
+        one, where there is time for it, and one of four times its length."""
         compiles = budget_seconds >= _COMPILE_FROM and _has_compiler(self._machine["device"])
         left = self._deadline - time.monotonic() - 2 * self._startup_seconds
         left *= 0.5 if compiles else 0.9
         shape = shapes.largest(chosen.shape, self._speed, left / _PILOT_STEPS)
-        steps = max(1, min(chosen.steps, int(left / self._expected_step(shape))))
+        step = self._expected_step(shape)
+        watch = {"validations": 1, "validation_tokens": validation_tokens(budget_seconds)}
+        shorter = None
+        short_steps = min(chosen.steps, int((left - 2 * self._startup_seconds) / step)) // 5
+        if short_steps >= _SHORT_PILOT_STEPS:
+            recipe = shape.recipe(short_steps, watch=watch, machine=self._machine)
+            self._say(f"a short pilot run of {short_steps * recipe.tokens_per_step:,} tokens")
+            begun = time.monotonic()
+            shorter = measure(self._sources, recipe, self._work)
+            self._note(shape, shorter)
+            left -= time.monotonic() - begun
+            step = self._expected_step(shape)
+        steps = max(1, min(chosen.steps, int(left / step)))
         recipe = shape.recipe(
             steps,
-            watch={"validations": 1, "validation_tokens": validation_tokens(budget_seconds)},
+            watch=watch,
             machine={**self._machine, "compile": "on" if compiles else "off"},
         )
         self._say(
@@ -199,10 +215,15 @@ class Planner:
             self._note(shape, pilot)
         if pilot.bits_per_byte is None:
             raise DataError("no held-out token is labelled: nothing can be foretold.")
-        return pilot
+        return shorter, pilot
 
     def _settle(
-        self, shapes: Shapes, chosen: Candidate, pilot: Measured, budget_seconds: float
+        self,
+        shapes: Shapes,
+        chosen: Candidate,
+        shorter: Measured | None,
+        pilot: Measured,
+        budget_seconds: float,
     ) -> Plan:
         """Steps, looks and whether to compile, now that all is measured."""
         step_seconds = self._speed.step_seconds(chosen.shape.config, chosen.recipe)
@@ -228,13 +249,11 @@ class Planner:
         )
         config, tokens = chosen.shape.config, steps * recipe.tokens_per_step
         training = Training(inner_parameters(config), tokens, self._unique_tokens)
-        known = Training(inner_parameters(pilot.config), pilot.tokens, self._data.train_tokens)
-        assert pilot.bits_per_byte is not None
         memory = estimate_memory(recipe, config)
         return Plan(
             candidate=replace(chosen, recipe=recipe, steps=steps),
             seconds=beside + steps * step_seconds,
-            forecast=shipped_law().forecast(training, known, pilot.bits_per_byte),
+            forecast=self._forecast(training, shorter, pilot),
             training=training,
             budget_seconds=budget_seconds,
             most_steps=most,
@@ -244,6 +263,20 @@ class Planner:
             ram_bytes=memory.on_device or memory.in_ram,
             disk_bytes=estimate_disk(recipe, config).total,
         )
+
+    def _forecast(self, run: Training, shorter: Measured | None, pilot: Measured) -> Forecast:
+        """What `run` ends at, by the law with this text's scale and, given two pilots, floor."""
+        law, known = shipped_law(), self._training(pilot)
+        assert pilot.bits_per_byte is not None
+        if shorter is None or shorter.bits_per_byte is None:
+            return law.forecast(run, known, pilot.bits_per_byte)
+        ratio = shorter.bits_per_byte / pilot.bits_per_byte
+        floor = law.floor_of(self._training(shorter), known, ratio)
+        return law.forecast(run, known, pilot.bits_per_byte, floor)
+
+    def _training(self, pilot: Measured) -> Training:
+        inner = inner_parameters(pilot.config)
+        return Training(inner, pilot.tokens, self._data.train_tokens)
 
 
 _FAST_LOOK = {"validations": 1, "validation_tokens": 1, "sample_tokens": 0}

@@ -18,6 +18,7 @@ LAW = ScalingLaw(
     parameter_power=0.34,
     token_scale=3e5,
     token_power=0.35,
+    token_start=1e5,
     repeats=15.0,
     overfit_scale=0.02,
     overfit_size=0.7,
@@ -53,6 +54,14 @@ def test_text_read_again_is_worth_less_than_new_text(epochs: float) -> None:
     worth = LAW.effective_tokens(run)
     assert 1e6 * (1 - 1e-9) <= worth <= run.tokens * (1 + 1e-9)
     assert worth <= 1e6 * (1 + LAW.repeats) * (1 + 1e-9)
+
+
+@given(st.floats(0.6, 3.9))
+def test_two_pilots_give_the_floor_of_a_text(floor: float) -> None:
+    shorter = replace(PILOT, tokens=PILOT.tokens / 4)
+    ratio = LAW.relative_loss(shorter, floor) / LAW.relative_loss(PILOT, floor)
+    assert LAW.floor_of(shorter, PILOT, ratio) == pytest.approx(floor)
+    assert LAW.floor_of(shorter, PILOT, 0.9) == LAW.floor_of(shorter, PILOT, 1.001) == 4.0
 
 
 def test_a_small_text_is_learned_by_heart_sooner_by_a_larger_model() -> None:

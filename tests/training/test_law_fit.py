@@ -17,6 +17,7 @@ TRUE = ScalingLaw(
     parameter_power=0.3,
     token_scale=4e5,
     token_power=0.45,
+    token_start=1e5,
     repeats=12.0,
     overfit_scale=0.03,
     overfit_size=0.6,
