@@ -128,7 +128,8 @@ nothing on this page was measured: it is arithmetic, written by `benchmarks/scal
   shown: `rows × micro-batches` of each GPU.
 - **ddp**: every GPU holds all weights, gradients and optimizer state; gradients are summed once a
   step. **fsdp**: each holds its share; in each micro-batch a layer's weights are gathered when it
-  is their turn, forward and backward, in float32.
+  is their turn, forward and backward, in bfloat16 (the tables once, in float32), and gradients are
+  summed in float32.
 - **Step**: products at the device's share of its peak (below), narrower ones at
   `width / (width + 192)` of that; what lies between the products at the rate of memory, four passes
   over what a layer keeps; the update at the rate of memory. Communication around a ring at 0.8 of
@@ -172,7 +173,8 @@ all the same). What counts is free memory and the limits of control groups (cont
 | activations, plain | tokens × layers × (16 C + b × (2 C + 2 Q + 2 K + 4 I)) |
 | activations, compiled | tokens × layers × (4 C + b × (3 C + 2 Q + 2 K + 3 I)) |
 | activations, checkpointing | tokens × layers × 4 C, and one layer as above |
-| bfloat16 | 2 a matrix's parameter: copies that the backward pass reads |
+| bfloat16 | 2 a matrix's parameter: copies that the backward pass reads; under fsdp none |
+| fsdp | two layers and the tables, whole, with their gradients |
 | logits | a chunk's, and twice the head's gradient |
 | a save being written | weights and optimizer once more, in main memory |
 | gaps between blocks | CPU: 0.3 × activations (compiled: 0.2) + Muon's buffers; CUDA: 0.04 × all |

@@ -116,8 +116,8 @@ def kept_activations(config: ModelConfig, work: Pass) -> int:
 def narrow_weights(config: ModelConfig, work: Pass, matrices: int) -> int:
     """Bytes of the matrices' copies in the run's number format, which the backward pass reads.
 
-    Layers keep them, compiled or not, also those of weights that lie in shards. Where layers are
-    compiled and computed again, only one layer's are there at a time.
+    Layers keep them, compiled or not, but where they are gathered in that format: training/
+    sharding.py. Where they are compiled and computed again, only one layer's are there at a time.
     """
     if work.precision == "float32":
         return 0

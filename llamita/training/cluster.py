@@ -157,8 +157,7 @@ def planned_cluster(
         ConfigError: there is no such device, or a number cannot be.
     """
     chosen = device_named(device)
-    time = min(config.max_position_embeddings, 4096)
-    time = time if context_length is None else context_length
+    time = min(config.max_position_embeddings, 4096) if context_length is None else context_length
     for name, value in (("ranks", ranks), ("context_length", time)):
         if value < 1:
             raise ConfigError(f"{name} is {value}; it must be at least 1.")
@@ -208,7 +207,12 @@ def _plan(
     of_micro_batch = _pass_seconds(config, device, work)
     of_optimizer = _optimizer_seconds(config, device, optimizer, ranks, parallel)
     communication = step_communication(
-        config, ranks=ranks, parallel=parallel, micro_batches=micro_batches, optimizer=optimizer
+        config,
+        ranks=ranks,
+        parallel=parallel,
+        micro_batches=micro_batches,
+        optimizer=optimizer,
+        precision=work.precision,
     )
     alone = communication.seconds(device, ranks)
     computing = micro_batches * of_micro_batch
@@ -244,8 +248,7 @@ def _pass_seconds(config: ModelConfig, device: Device, work: Pass) -> float:
     if work.checkpointing:
         flops += (flops - head) / 3  # the layers' forward pass again
     layers = config.num_hidden_layers
-    passes = _PASSES + (1 if work.checkpointing else 0)
-    moved = passes * layers * kept_of_layer(config, work)
+    moved = (_PASSES + work.checkpointing) * layers * kept_of_layer(config, work)
     moved += work.tokens * config.vocab_size * _LOSS_BYTES
     computing = work.tokens * flops / _product_rate(config, device) + moved / device.bandwidth
     return max(computing, layers * _LAUNCHES * _LAUNCH_SECONDS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llamita.config import ModelConfig
-from llamita.training.activations import FLOAT32
+from llamita.training.activations import FLOAT32, VALUE_BYTES
 from llamita.training.devices import Device
 from llamita.training.rank_memory import ParameterCounts
 
@@ -57,33 +57,42 @@ def bus_bandwidth(device: Device, ranks: int) -> float:
 
 
 def step_communication(
-    config: ModelConfig, *, ranks: int, parallel: str, micro_batches: int, optimizer: str
+    config: ModelConfig,
+    *,
+    ranks: int,
+    parallel: str,
+    micro_batches: int,
+    optimizer: str,
+    precision: str,
 ) -> Communication:
     """What a rank sends in one step of `micro_batches`.
 
-    fsdp gathers the layers twice and the tables once in each micro-batch, and scatters the sums of
-    its gradients; Muon then gathers each matrix's gradient. ddp sums all gradients once, after the
-    last micro-batch. All in float32.
+    fsdp gathers the layers twice, in the number format `precision`, and the tables once in each
+    micro-batch, and scatters the sums of its gradients; Muon then gathers each matrix's gradient.
+    ddp sums all gradients once, after the last micro-batch. But for the layers all is float32.
     """
     if ranks == 1:
         return Communication()
     counts = ParameterCounts.of(config)
     layers = config.num_hidden_layers
 
-    def sent(values: int) -> int:
-        return FLOAT32 * values * (ranks - 1) // ranks
+    def sent(values: int, of_bytes: int = FLOAT32) -> int:
+        return of_bytes * values * (ranks - 1) // ranks
 
     if parallel == "ddp":
         # In buckets of 25 MB.
         buckets = -(-FLOAT32 * counts.total // 25_000_000)
         return Communication(all_reduce=2 * sent(counts.total), collectives=buckets)
     of_layers = counts.matrices + counts.vectors
-    gathered = micro_batches * (2 * of_layers + counts.tables)
+    of_layers *= 2 * micro_batches
+    gathered = micro_batches * counts.tables
     collectives = micro_batches * (3 * layers + 2)
     if optimizer == "muon":
         gathered += counts.matrices
         collectives += 7 * layers
     scattered = micro_batches * counts.total
     return Communication(
-        all_gather=sent(gathered), reduce_scatter=sent(scattered), collectives=collectives
+        all_gather=sent(of_layers, VALUE_BYTES[precision]) + sent(gathered),
+        reduce_scatter=sent(scattered),
+        collectives=collectives,
     )

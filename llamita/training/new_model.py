@@ -24,12 +24,20 @@ def new_model(config: ModelConfig, seed: int, start: InitialModel | None) -> Tra
 
 
 def new_sharded_model(
-    config: ModelConfig, seed: int, start: InitialModel | None, device: str, world: World
+    config: ModelConfig,
+    seed: int,
+    start: InitialModel | None,
+    device: str,
+    world: World,
+    precision: str = "float32",
 ) -> Transformer:
-    """The same in shards over the ranks, on their `device`; all ranks together."""
+    """The same in shards over the ranks, on their `device`; all ranks together.
+
+    precision: of the run's products, for which layers are gathered.
+    """
     with torch.device("meta"):
         model = Transformer(config)
-    shard(model, device, world)
+    shard(model, device, world, precision)
     model.to_empty(device=device)
     if config.tie_word_embeddings:  # each got memory of its own
         model.lm_head.weight = model.model.embed_tokens.weight

@@ -18,6 +18,7 @@ from typing import Literal
 from llamita.config import ModelConfig
 from llamita.training.activations import (
     FLOAT32,
+    VALUE_BYTES,
     Pass,
     backward_buffers,
     head_buffers,
@@ -177,8 +178,10 @@ def _computing_memory(
     shards = ranks if parallel == "fsdp" else 1
     parameters = FLOAT32 * math.ceil(counts.total / shards)
     state = FLOAT32 * math.ceil(counts.optimizer_values(optimizer) / shards)
-    gathered = _gathered(config, counts) if shards > 1 else 0
-    narrow = narrow_weights(config, work, counts.matrices)
+    if shards > 1:
+        copies = _gathered(config, work, counts)
+    else:
+        copies = narrow_weights(config, work, counts.matrices)
     # DistributedDataParallel's buckets are the gradients, and always there.
     keeps_gradients = micro_batches > 1 or (ranks > 1 and parallel == "ddp")
     backward = MemoryEstimate(
@@ -187,7 +190,7 @@ def _computing_memory(
         optimizer=state,
         activations=kept_activations(config, work),
         logits=head_buffers(config, work),
-        working=backward_buffers(config, work) + narrow + gathered,
+        working=backward_buffers(config, work) + copies,
         snapshot=0,
         data=0,
         program=0,
@@ -207,13 +210,16 @@ def _computing_memory(
     return max(backward, update, key=lambda moment: moment._computing)
 
 
-def _gathered(config: ModelConfig, counts: ParameterCounts) -> int:
+def _gathered(config: ModelConfig, work: Pass, counts: ParameterCounts) -> int:
     """Bytes of whole parameters and gradients under fsdp: two layers, and the tables.
 
-    The tables stay whole from the forward to the backward pass, as the loss reads the head.
+    A layer and the next one are there in the run's number format, as are a layer's gradients; those
+    of another are summed in float32. The tables stay whole from the forward to the backward pass,
+    as the loss reads the head.
     """
     layer = counts.matrices // config.num_hidden_layers
-    return FLOAT32 * (4 * layer + 2 * counts.tables)
+    values = VALUE_BYTES[work.precision]
+    return (3 * values + FLOAT32) * layer + FLOAT32 * 2 * counts.tables
 
 
 def _update_buffers(counts: ParameterCounts, optimizer: str) -> int:

@@ -223,7 +223,8 @@ def _build(
         check_same(f"model to begin with in {recipe.init}", start.fingerprint, world)
         observer.say(f"beginning with {recipe.init}; {start.rows.describe()}")
     if parallel == "fsdp":
-        model = new_sharded_model(config, recipe.seed, start, device, world)
+        precision = recipe.machine.precision
+        model = new_sharded_model(config, recipe.seed, start, device, world, precision)
     else:
         with world.agreed():
             model = new_model(config, recipe.seed, start)

@@ -3,6 +3,9 @@
 Each rank keeps a part of every parameter, of its gradient and of its optimizer state. A layer is
 gathered when it is computed and given up again; the tables stay whole from the forward pass to the
 end of the backward one, as the loss reads the head.
+
+In bfloat16 layers are gathered rounded, so that there is nothing left to cast: copies that autocast
+makes would be kept for the backward pass, together a whole model. What lies in shards is float32.
 """
 
 from __future__ import annotations
@@ -12,22 +15,38 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from llamita.model import Transformer
+from llamita.training.precision import DTYPES
 from llamita.training.world import World
 
 
-def shard(model: Transformer, device: str, world: World) -> None:
+def shard(model: Transformer, device: str, world: World, precision: str = "float32") -> None:
     """Spread the parameters over the ranks, in place; those on the meta device stay there.
 
     Afterwards they are DTensors, cut along their first dimension as `torch.chunk` does: where there
-    are fewer rows than ranks, some parts are empty. Gradients are means over the ranks.
+    are fewer rows than ranks, some parts are empty. Gradients are means over the ranks, summed in
+    float32.
+
+    precision: that of `autocast` around the layers, in which they are gathered. The residual stream
+    between them stays float32, and so do the tables and the last norm; the norms of layers, which
+    are gathered with the rest, multiply by rounded weights.
     """
     mesh = init_device_mesh(device, (world.size,))
+    of_layers = MixedPrecisionPolicy(
+        param_dtype=DTYPES[precision], reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh, mp_policy=of_layers)
+    fully_shard(model, mesh=mesh)
     for module in (*model.model.layers, model):
-        fully_shard(module, mesh=mesh)
         assert isinstance(module, FSDPModule)  # fully_shard gave it this class
         module.set_force_sum_reduction_for_comms(True)  # gloo has no mean
     register_fsdp_forward_method(model, "hidden_states")

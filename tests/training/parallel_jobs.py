@@ -15,11 +15,12 @@ from llamita.config import preset
 from llamita.data.loader import Batch, BlockLoader
 from llamita.data.rows import IGNORED
 from llamita.errors import DataError, LlamitaError
+from llamita.model import Transformer
 from llamita.training import budget
 from llamita.training.losses import Losses
 from llamita.training.new_model import new_model, new_sharded_model
-from llamita.training.optimizers import clip_gradients
-from llamita.training.recipe import Recipe
+from llamita.training.optimizers import build_optimizers, clip_gradients
+from llamita.training.recipe import Optimizer, Recipe
 from llamita.training.run import train
 from llamita.training.sharding import whole
 from llamita.training.step import accumulate_gradients
@@ -148,6 +149,54 @@ def gradients_of(batches: list[Batch], kind: str) -> tuple[float, int, float, di
             if parameter.grad is not None
         }
         return result.loss, result.tokens, norm, gradients
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Losses of steps in bfloat16, and bytes of matrices of layers that the first of them kept for
+    its backward pass."""
+
+    losses: list[float]
+    kept: int
+
+
+def learn_in_bfloat16(batches: list[Batch]) -> dict[str, Learned]:
+    """A few steps as replicas and in shards, the latter also with layers computed again."""
+    with World.join() as world:
+        config, own = preset("tiny", 50), batches[world.rank :: world.size]
+        replica = new_model(config, 0, None)
+        shards, again = (
+            new_sharded_model(config, 0, None, "cpu", world, "bfloat16") for _ in range(2)
+        )
+        again.checkpointing = True
+        models = {"ddp": replica, "fsdp": shards, "checkpointing": again}
+        return {name: _learn(model, own, world) for name, model in models.items()}
+
+
+def _learn(model: Transformer, own: list[Batch], world: World) -> Learned:
+    losses = Losses(model, small_recipe("machine.precision=bfloat16"), CPU, None, world).training
+    matrices = [p.shape for p in model.model.layers.parameters() if p.dim() == 2]
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        if tensor.shape in matrices or tensor.T.shape in matrices:
+            kept[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        loss = losses(own[0].input_ids, own[0].labels)
+    size = sum(storage.nbytes() for storage in kept.values())
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizers = build_optimizers(model, Optimizer(name="muon"), "float32")
+    found = []
+    for _ in range(4):
+        model.zero_grad()
+        found.append(accumulate_gradients(losses, own, CPU, world).loss)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = 0.01
+            optimizer.step()
+    return Learned(found, size)
 
 
 def batch_of(labelled: int, rows: int = 1, length: int = 100) -> Batch:

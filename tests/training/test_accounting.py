@@ -16,7 +16,7 @@ from llamita.model import Transformer
 from llamita.training.accounting import estimate_disk, estimate_memory, split_rows
 from llamita.training.activations import Pass, kept_activations, kept_of_layer
 from llamita.training.optimizers import build_optimizers
-from llamita.training.rank_memory import ParameterCounts
+from llamita.training.rank_memory import Parallel, ParameterCounts, rank_memory
 from llamita.training.recipe import Optimizer
 from llamita.training.run import train
 from tests.training.recipes import small_recipe
@@ -28,6 +28,9 @@ SHAPES = {
     "normed": preset("tiny", 300, use_qk_norm=True, head_dim=16),
     "biased": preset("tiny", 300, attention_bias=True, mlp_bias=True),
 }
+
+
+PARALLEL: tuple[Parallel, ...] = ("ddp", "fsdp")
 
 
 def _kept(config: ModelConfig, rows: int, time: int, *, checkpointing: bool = False) -> int:
@@ -109,6 +112,23 @@ def test_parts_add_up_and_are_a_rank_s_share() -> None:
     replica = estimate_memory(recipe, config, ranks=4, parallel="ddp")
     assert replica.parameters == whole.parameters
     assert replica.activations == pytest.approx(whole.activations / 4, rel=0.1)
+
+
+def test_layers_gathered_in_bfloat16_are_kept_nowhere() -> None:
+    """Weights of two layers, gradients of one, and of one more in float32."""
+    config = preset("small", 8192)
+    counts = ParameterCounts.of(config)
+    layer = counts.matrices // config.num_hidden_layers
+    for precision, kept, gathered in (
+        ("float32", 0, 16 * layer),
+        ("bfloat16", 2 * counts.matrices, 10 * layer),
+    ):
+        work = Pass(rows=8, time=1024, precision=precision, device="cuda", compiled=True)
+        ddp, fsdp = (
+            rank_memory(config, work, "adamw", micro_batches=1, ranks=4, parallel=kind)
+            for kind in PARALLEL
+        )
+        assert fsdp.working - gathered - 8 * counts.tables == ddp.working - kept
 
 
 def test_on_a_gpu_main_memory_holds_the_program_and_the_save_alone() -> None:

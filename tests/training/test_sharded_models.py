@@ -15,7 +15,9 @@ from llamita.model import Transformer
 from llamita.tokenizer import load_tokenizer
 from llamita.training.initial import InitialModel
 from llamita.training.new_model import new_model
+from llamita.training.rank_memory import ParameterCounts
 from llamita.training.recipe import Recipe
+from tests.training.parallel_jobs import batch_of, learn_in_bfloat16
 from tests.training.rank_jobs import (
     begin_with,
     fail_amid_gathering,
@@ -53,6 +55,17 @@ def test_no_rank_has_the_whole_model_while_it_is_built() -> None:
     whole = 4 * config.count_parameters()
     for peak in all_well(run_ranks(4, memory_to_build, config)):
         assert whole / 4 < peak < whole / 2
+
+
+def test_in_bfloat16_shards_learn_as_replicas_do_and_keep_no_whole_weights() -> None:
+    batches = [batch_of(labelled, rows=2) for labelled in (90, 97, 60, 50)]
+    counts = ParameterCounts.of(preset("tiny", 50))
+    for ways in all_well(run_ranks(2, learn_in_bfloat16, batches)):
+        assert ways["ddp"].kept == 2 * counts.matrices
+        assert ways["fsdp"].kept == ways["checkpointing"].kept == 0
+        assert ways["checkpointing"].losses == ways["fsdp"].losses
+        assert ways["fsdp"].losses == pytest.approx(ways["ddp"].losses, rel=1e-3)
+        assert ways["fsdp"].losses[-1] < 0.95 * ways["fsdp"].losses[0]
 
 
 def test_pieces_become_whole_on_the_first_rank_in_the_order_in_which_they_are_asked_for() -> None:
