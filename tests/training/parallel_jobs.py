@@ -179,7 +179,7 @@ def _learn(model: Transformer, own: list[Batch], world: World) -> Learned:
     kept: dict[int, torch.UntypedStorage] = {}
 
     def note(tensor: Tensor) -> Tensor:
-        if tensor.shape in matrices or tensor.T.shape in matrices:
+        if tensor.shape in matrices or tensor.shape[::-1] in matrices:
             kept[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
         return tensor
 
