@@ -8,9 +8,9 @@ decay, the rate by rule) for fixed numbers of steps, so that the machine's load 
 the time, on five texts (`scaling_corpora.py`). Each run is written down when it ends; those that
 are there are not made again. Only the end of a run counts: the rate has not fallen before it.
 
-`--fit` fits `llamita.training.forecast`'s law to them, and tests it on each text with a law that
-was fitted on the others: the error of the forecast ratio of losses, from a short run (the pilot)
-to a longer one. The last line is one JSON object:
+`--fit` fits `llamita.training.forecast`'s law to them (without a file, to those that are shipped)
+and tests it on each text with a law that was fitted on the others: the error of the forecast ratio
+of losses, from a short run (the pilot) to a longer one. The last line is one JSON object:
 
 - `ratio_error`: median and 90th percentile of its absolute value, over all such pairs of runs.
 - `law`: the constants.
@@ -141,9 +141,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             run_all(arguments.runs, arguments.keep or Path(scratch))
     if arguments.fit:
+        from llamita.training.forecast import shipped_runs
         from llamita.training.law_fit import fit_and_save
 
-        print(json.dumps(fit_and_save(load(arguments.runs), arguments.out)))
+        runs = load(arguments.runs) if arguments.runs.exists() else shipped_runs()
+        print(json.dumps(fit_and_save(runs, arguments.out)))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from llamita.errors import TrainingError
 
@@ -131,10 +132,31 @@ def shipped_law() -> ScalingLaw:
         TrainingError: the file is missing or damaged.
     """
     try:
-        stored = json.loads(files("llamita.training").joinpath(LAW_NAME).read_text("utf-8"))
-        return ScalingLaw(**stored["law"])
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise TrainingError(
-            f"{LAW_NAME}, which llamita brings, cannot be read: {error}.",
-            hint="Install llamita again.",
-        ) from error
+        return ScalingLaw(**_shipped()["law"])
+    except (TypeError, KeyError) as error:
+        raise _damaged(error) from error
+
+
+def shipped_runs() -> list[dict[str, Any]]:
+    """The runs it was fitted to; TrainingError as for the law."""
+    try:
+        return list(_shipped()["runs"])
+    except (TypeError, KeyError) as error:
+        raise _damaged(error) from error
+
+
+def _shipped() -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads(
+            files("llamita.training").joinpath(LAW_NAME).read_text("utf-8")
+        )
+    except (OSError, ValueError) as error:
+        raise _damaged(error) from error
+    return stored
+
+
+def _damaged(error: Exception) -> TrainingError:
+    return TrainingError(
+        f"{LAW_NAME}, which llamita brings, cannot be read: {error}.",
+        hint="Install llamita again.",
+    )
