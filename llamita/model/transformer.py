@@ -73,7 +73,7 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.checkpointing = False
-        self._draws = config.attention_dropout > 0 or config.residual_dropout > 0
+        self.draws = config.attention_dropout > 0 or config.residual_dropout > 0
         self.embed_tokens = _embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(
             DecoderLayer(config, layer) for layer in range(config.num_hidden_layers)
@@ -96,7 +96,7 @@ class Decoder(nn.Module):
         bit.
         """
         y: Tensor = checkpoint(
-            layer, x, plan, use_reentrant=False, preserve_rng_state=self._draws and self.training
+            layer, x, plan, use_reentrant=False, preserve_rng_state=self.draws and self.training
         )
         return y
 

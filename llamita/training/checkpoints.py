@@ -34,6 +34,7 @@ from torch.optim import Optimizer
 
 from llamita.errors import TrainingError
 from llamita.files import replace_directory, write_json
+from llamita.model import Transformer
 from llamita.training.completeness import MARKER, examine, own_files
 from llamita.training.disk import cannot_write, named_disk_errors
 from llamita.training.world import World
@@ -134,7 +135,7 @@ def remove_old_checkpoints(newest: Path, keep: int, keep_every: int | None) -> N
 
 def load_newest_checkpoint(
     directory: Path,
-    model: nn.Module,
+    model: Transformer,
     optimizers: list[Optimizer],
     report: Callable[[str], None],
     world: World = World(),
@@ -159,7 +160,8 @@ def load_newest_checkpoint(
         if ranks != world.size:
             # From the same state the same number everywhere, and other masks than those before.
             torch.manual_seed(int(torch.randint(2**62, ())) + world.rank)
-            report(f"{folder.name} is of {ranks} ranks, now {world.size}: dropout draws anew")
+            if model.model.draws:
+                report(f"{folder.name} is of {ranks} ranks, now {world.size}: dropout draws anew")
         progress: dict[str, Any] = content["progress"]
         return progress
     if names:
@@ -201,8 +203,10 @@ class _Writer(FileSystemWriter):
 def _write_state(state: dict[str, Any], folder: Path, world: World, what: str) -> None:
     _silence_pytorch()
     alone = world.size == 1
+    # What is written lies in main memory: to copy ahead of it would only wake each rank's GPU 0.
+    writer = _Writer(folder, per_thread_copy_ahead=0)
     try:
-        save(state, storage_writer=_Writer(folder), process_group=world.group, no_dist=alone)
+        save(state, storage_writer=writer, process_group=world.group, no_dist=alone)
     except CheckpointException as error:
         rank = min(error.failures)
         said = _system_error(error.failures[rank][0]) or OSError(None, None)

@@ -15,9 +15,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from llamita.errors import TrainingError
 from llamita.model import Transformer
-from llamita.training.failures import is_broken_connection
-from llamita.training.sharding import compile_layer, forget_failed_pass
+from llamita.training.failures import first_line, is_broken_connection
+from llamita.training.sharding import compile_layer, is_sharded
 from llamita.training.step import Compile, LossSum
 
 # Compiling takes about half a minute on two cores; a shorter run does not win it back.
@@ -45,8 +46,23 @@ def choose_compilation(
     return "on", "the run is long"
 
 
+def compile_failure(device: torch.device) -> str | None:
+    """Why torch.compile does not work in this process, tried on a sum; None where it does."""
+    try:
+        torch.compile(_sum, dynamic=False)(torch.ones(8, device=device))
+    except Exception as error:
+        return first_line(error)
+    return None
+
+
+def _sum(values: Tensor) -> Tensor:
+    return (2 * values + 1).sum()
+
+
 class CompiledLoss:
     """A loss of a model whose layers are compiled, which goes on without that where it fails.
+
+    A model in shards cannot: there a failure is an error.
 
     `warm_up` compiles both directions at once: a failure of the backward pass, which is compiled
     after the forward one, could not be mended later.
@@ -105,5 +121,9 @@ class CompiledLoss:
     def _give_up_for(self, error: Exception) -> None:
         if is_broken_connection(error):  # which no other way of computing mends
             raise error
-        self.give_up(next(iter(str(error).strip().splitlines()), repr(error))[:200])
-        forget_failed_pass(self._model)
+        if is_sharded(self._model):  # other ranks are amid this pass, and would wait for its rest
+            raise TrainingError(
+                f"the steps cannot be compiled: {first_line(error)}",
+                hint="Begin the run without: --set machine.compile=off",
+            ) from error
+        self.give_up(first_line(error))

@@ -79,18 +79,20 @@ def _named_kernels(report: Callable[[str], None]) -> Iterator[None]:
         warnings.showwarning = show
 
 
-def arithmetic(*, is_compiled: bool, ranks: int = 1) -> dict[str, Any]:
+def arithmetic(*, is_compiled: bool, ranks: int = 1, parallel: str | None = None) -> dict[str, Any]:
     """What the last bits of a sum depend on, beside the recipe and the data.
 
     Whether steps are compiled is more than the recipe's word: where it fails they go on without.
     """
-    return {
+    found: dict[str, Any] = {
         "compilation": "on" if is_compiled else "off",
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "ranks": ranks,
         "instructions": torch.backends.cpu.get_cpu_capability(),
     }
+    # How one rank would share its work is no question.
+    return found if parallel is None else {**found, "parallel": parallel}
 
 
 def arithmetic_changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

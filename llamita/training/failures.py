@@ -46,8 +46,9 @@ def one_voice(rank: int, store: Store) -> Iterator[None]:
             _leave_word(store, rank, repr(error))
             raise
         lost = TrainingError(
-            f"rank {rank} lost the others: one of them ended without a word. It was killed, by "
-            "hand or by a system without memory for it, or its machine is gone.",
+            f"rank {rank} lost the others: one of them ended without a word (killed, by hand or by "
+            "a system without memory for it), or what connects them failed: "
+            f"{first_line(error)}",
             hint="What was saved before is whole: the same command goes on from there.",
         )
         lost.is_told = not _is_first_word(store)
@@ -60,6 +61,11 @@ def one_voice(rank: int, store: Store) -> Iterator[None]:
 def is_broken_connection(error: Exception) -> bool:
     """Whether an error says no more than that another rank is not there."""
     return isinstance(error, DistError) or "gloo" in str(error) or "NCCL" in str(error)
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, short enough for a line of ours; PyTorch's may go on for a page."""
+    return next(iter(str(error).strip().splitlines()), repr(error))[:200]
 
 
 def _leave_word(store: Store, rank: int, message: str) -> None:

@@ -50,16 +50,17 @@ class HealthGuard:
     alone, which hardly differ, until a loss leaps up as no batch of usual text makes it. A loss
     that creeps up over dozens of steps takes its median along.
 
-    `streak` is the number of bad steps in a row so far. The state is plain data.
+    `streak` is the number of bad steps in a row so far. The state is plain data. Of several ranks,
+    which all judge alike, one `warns`.
     """
 
-    def __init__(self, settings: Health, clip_norm: float) -> None:
+    def __init__(self, settings: Health, clip_norm: float, *, warns: bool = True) -> None:
         self._settings = settings
         self._clip_norm = clip_norm
         self._norms: deque[float] = deque(maxlen=_RECENT)
         self._losses: deque[float] = deque(maxlen=_RECENT)
         self._last: BadStep | None = None
-        self._warned_of_empty = False
+        self._warns = warns
         self.streak = 0
 
     def judge(self, loss: float, gradient_norm: float) -> BadStep | None:
@@ -89,8 +90,8 @@ class HealthGuard:
 
     def note_empty(self) -> None:
         """Warn, once, of a step without one labelled token."""
-        if not self._warned_of_empty:
-            self._warned_of_empty = True
+        if self._warns:
+            self._warns = False
             warnings.warn(
                 "a step without one labelled token changes nothing; is the mask right?",
                 stacklevel=3,

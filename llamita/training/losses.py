@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from llamita.model import Transformer
-from llamita.training.compiling import CompiledLoss, has_compiler
+from llamita.training.compiling import CompiledLoss, compile_failure
+from llamita.training.determinism import arithmetic
 from llamita.training.distillation import distillation_loss_sum
 from llamita.training.observer import Observer
 from llamita.training.parallel import ReplicatedLoss, replicated
@@ -21,7 +23,8 @@ from llamita.training.world import World
 class Losses:
     """`training` is the loss of the steps; `plain`, of validations, is the text's alone.
 
-    Backward passes of `training` leave gradients that are means over the ranks.
+    Backward passes of `training` leave gradients that are means over the ranks. `may_compile` until
+    that was tried.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Losses:
             )
         self._own: LossSum = self._make() if self._has_teacher else self.plain
         self.training = self._own
+        self.may_compile = True
         self._shared: ReplicatedLoss | None = None
         if world.size > 1 and not is_sharded(model):
             self._shared = ReplicatedLoss(model, self._own)
@@ -54,17 +58,23 @@ class Losses:
         """Whether the steps are, and that did not fail so far."""
         return isinstance(self._own, CompiledLoss) and self._own.is_compiled
 
-    @property
-    def may_compile(self) -> bool:
-        """Whether nobody tried yet."""
-        return not isinstance(self._own, CompiledLoss)
+    def arithmetic(self) -> dict[str, Any]:
+        """What the last bits of its sums depend on."""
+        if self._world.size == 1:
+            return arithmetic(is_compiled=self.is_compiled)
+        kind = "fsdp" if is_sharded(self._model) else "ddp"
+        return arithmetic(is_compiled=self.is_compiled, ranks=self._world.size, parallel=kind)
 
     def compile(self, inputs: tuple[Tensor, Tensor, Tensor | None], observer: Observer) -> None:
         """Compile for the shapes of `inputs`, on all ranks or on none; leaves no gradients."""
-        device = inputs[0].device
-        if self._world.size > 1 and self._world.any(not has_compiler(device))[0]:
-            observer.say("going on without compilation: not every rank has a compiler")
-            return
+        self.may_compile = False
+        # Before the first pass: one that some ranks break off leaves the others waiting.
+        failures = self._world.gather(self._compile_failure(inputs[0].device))
+        for rank, failure in enumerate(failures):
+            if failure is not None:
+                whose = f"rank {rank}: " if rank else ""
+                observer.say(f"going on without compilation: {whose}{failure}")
+                return
         compiled = CompiledLoss(self._model, self._make, observer.say)
         compiled.warm_up(*inputs)
         [failed] = self._world.any(not compiled.is_compiled)
@@ -78,3 +88,7 @@ class Losses:
             self.training = compiled
         else:
             self._shared.loss_sum = compiled
+
+    def _compile_failure(self, device: torch.device) -> str | None:
+        """Of one process alone, its own pass shows it."""
+        return compile_failure(device) if self._world.size > 1 else None

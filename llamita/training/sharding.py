@@ -63,12 +63,6 @@ def give_up_whole(model: nn.Module) -> None:
         model.reshard()
 
 
-def forget_failed_pass(model: nn.Module) -> None:
-    """Make ready for another pass after one that broke off, on all ranks at the same place."""
-    if isinstance(model, FSDPModule) and hasattr(model, "reset_iter_state"):
-        model.reset_iter_state()
-
-
 def whole(tensor: Tensor) -> Tensor:
     """All of a tensor, gathered from the ranks; all of them must ask."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

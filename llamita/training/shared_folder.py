@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from llamita.errors import TrainingError
+from llamita.files import temporary_prefix
 from llamita.training.disk import named_disk_errors
 from llamita.training.world import World
 
@@ -25,8 +26,10 @@ def check_shared(folder: Path, world: World, patience: float = _PATIENCE) -> Non
     """
     if world.size == 1:
         return
-    word = world.from_first(secrets.token_hex(8))
-    token = folder / f".shared-{word}"
+    word = secrets.token_hex(4)
+    # Of a killed run it is a leftover, which the next one removes.
+    name, word = world.from_first((f"{temporary_prefix('shared')}{word}.tmp", word))
+    token = folder / name
     try:
         with world.agreed(), named_disk_errors("into the run's folder", folder):
             if world.is_first:

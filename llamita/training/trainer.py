@@ -18,7 +18,6 @@ from llamita.formats.detect import BEST, LATEST
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.training.determinism import (
-    arithmetic,
     arithmetic_changes,
     deterministic_algorithms,
     fix_workspace,
@@ -81,7 +80,8 @@ class Trainer:
         self.step = 0
         self.best_loss = math.inf
         self.seconds = 0.0
-        self.guard = HealthGuard(recipe.health, recipe.optimizer.clip_norm)
+        clip_norm = recipe.optimizer.clip_norm
+        self.guard = HealthGuard(recipe.health, clip_norm, warns=world.is_first)
         self.meter = Meter(model.config, recipe.batch.context_length)
         self._is_best = False
         self._arithmetic_before: dict[str, Any] = {}
@@ -153,7 +153,7 @@ class Trainer:
         pace = Pace(self.seconds)
         if self.step < self.steps:
             self.compile()
-            for change in arithmetic_changes(self._arithmetic_before, self._arithmetic()):
+            for change in arithmetic_changes(self._arithmetic_before, self.losses.arithmetic()):
                 self.observer.say(f"{change}: the numbers may differ in their last bits")
         with (
             closing(self.open_log(self.step)) as log,
@@ -259,14 +259,11 @@ class Trainer:
             "data_fingerprint": self.data.fingerprint,
             "loader": self.loader.state_dict(),
             "health": self.guard.state_dict(),
-            "arithmetic": self._arithmetic(),
+            "arithmetic": self.losses.arithmetic(),
         }
         names = [BEST, LATEST] if self._is_best else [LATEST]
         self._is_best = False
         self._saver.begin(self.run_directory, self.step, progress, names, log.sync)
-
-    def _arithmetic(self) -> dict[str, Any]:
-        return arithmetic(is_compiled=self.losses.is_compiled, ranks=self.world.size)
 
     def look(self, log: Log) -> None:
         """Validate, note whether the model is the best so far, and draw a sample.

@@ -46,11 +46,12 @@ def shape(**others: Any) -> ModelConfig:
 
 def begin(world: World, seed: int = 0) -> State:
     """A model, in shards where there are several ranks, with Muon and AdamW."""
-    config = shape()
+    config = shape(residual_dropout=0.1)
     if world.size == 1:
         model = new_model(config, seed, None)
     else:
         model = new_sharded_model(config, seed, None, "cpu", world)
+    model.eval()  # dropout is spoken of, and would make the steps of ranks differ
     return model, build_optimizers(model, Optimizer(name="muon"), "float32")
 
 

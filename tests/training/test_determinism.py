@@ -77,6 +77,9 @@ def test_changes_of_the_machine_are_in_words() -> None:
     assert arithmetic_changes(other, now) == [f"torch was 1.0 and is {now['torch']}"]
     plain = arithmetic(is_compiled=False)
     assert arithmetic_changes(plain, now) == ["compilation was off and is on"]
+    ddp, fsdp = (arithmetic(is_compiled=True, ranks=2, parallel=kind) for kind in ("ddp", "fsdp"))
+    assert arithmetic_changes(ddp, fsdp) == ["parallel was ddp and is fsdp"]
+    assert arithmetic_changes(ddp, now) == ["ranks was 2 and is 1"]
 
 
 def test_the_workspace_is_fixed_before_anything_is_timed(
