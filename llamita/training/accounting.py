@@ -68,6 +68,7 @@ def estimate_memory(
     ranks: int = 1,
     parallel: Parallel = "ddp",
     teacher: ModelConfig | None = None,
+    train_tokens: int = 0,
 ) -> MemoryEstimate:
     """Memory of one rank of a run.
 
@@ -76,6 +77,7 @@ def estimate_memory(
     Args:
         ranks: processes of the run; with one, `parallel` has no meaning.
         teacher: the shape of the model that is learned from, if any.
+        train_tokens: of the data, whose rows have an order in memory.
     """
     machine, batch = recipe.machine, recipe.batch
     device = "cpu" if machine.device == "auto" else machine.device
@@ -99,12 +101,14 @@ def estimate_memory(
         ranks=ranks,
         parallel=parallel,
         held_out=recipe.watch.validation_tokens,
+        train_tokens=train_tokens,
     )
     if teacher is not None:
         estimate = _with_teacher(estimate, recipe, teacher, work)
     if recipe.length.minutes is not None:
-        # The weights, to go back to after measuring.
-        weights = FLOAT32 * ParameterCounts.of(config).total
+        # The rank's weights, to go back to after measuring.
+        shards = ranks if parallel == "fsdp" else 1
+        weights = FLOAT32 * math.ceil(ParameterCounts.of(config).total / shards)
         estimate = replace(estimate, snapshot=estimate.snapshot + weights)
     return estimate
 

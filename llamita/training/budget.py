@@ -11,9 +11,13 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
 from llamita.files import temporary_prefix
 from llamita.training.determinism import seed_rank
 from llamita.training.observer import SILENT
+from llamita.training.sharding import give_up_whole
 from llamita.training.trainer import Trainer
 from llamita.training.world import World
 
@@ -33,7 +37,8 @@ def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> in
     started = time.perf_counter()
     trainer.compile()
     recipe, observer, run = trainer.recipe, trainer.observer, trainer.run_directory
-    weights = copy.deepcopy(trainer.model.state_dict())
+    # In main memory: a GPU may not have the room.
+    weights = {name: own.to("cpu", copy=True) for name, own in _weights_of(trainer.model)}
     loader = trainer.loader.state_dict()
     optimizers = [copy.deepcopy(optimizer.state_dict()) for optimizer in trainer.optimizers]
     try:
@@ -48,7 +53,8 @@ def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> in
             look_seconds = _measure_look(trainer)
     finally:
         trainer.recipe, trainer.observer, trainer.run_directory = recipe, observer, run
-    trainer.model.load_state_dict(weights)
+    for name, own in _weights_of(trainer.model):
+        own.copy_(weights[name])
     trainer.loader.load_state_dict(loader)
     for optimizer, state in zip(trainer.optimizers, optimizers, strict=True):
         optimizer.load_state_dict(state)
@@ -70,6 +76,14 @@ def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> in
         )
         left = budget / 2
     return trainer.world.from_first(max(1, int(left / step_seconds)))
+
+
+def _weights_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What this rank has of each parameter by name: all of it, or its shard."""
+    give_up_whole(model)
+    for name, parameter in model.named_parameters():
+        values = parameter.detach()
+        yield name, values.to_local() if isinstance(values, DTensor) else values
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from llamita.config import ModelConfig, shape_for
@@ -62,36 +63,69 @@ def nearest_setting(
     ranks: int = 1,
     parallel: Parallel = "ddp",
     teacher: ModelConfig | None = None,
+    train_tokens: int = 0,
     has_begun: bool = False,
 ) -> Setting | None:
-    """The first that fits of: smaller micro-batches, layers computed again in the backward pass,
-    fsdp in place of ddp, more GPUs, shorter rows, a smaller model.
+    """The first that fits as many ranks of: smaller micro-batches, layers computed again in the
+    backward pass, fsdp in place of ddp, shorter rows, a smaller model.
 
     All but the last two train on the same batches; all keep the tokens of a step. A run that
-    `has_begun` may change nothing but how its layers are computed.
+    `has_begun` may change but how its layers are computed and where its weights lie.
     """
     start = _Choice(recipe, config, ranks, parallel)
-    for choice in _recomputed(start) if has_begun else _choices(start):
+    choices = _same_batches_here(start, has_begun)
+    if not has_begun:
+        choices = chain(choices, _other_batches(start))
+    return _first(choices, fits, teacher, train_tokens)
+
+
+def with_more_gpus(
+    recipe: Recipe,
+    config: ModelConfig,
+    fits: Fits,
+    *,
+    ranks: int = 1,
+    parallel: Parallel = "ddp",
+    teacher: ModelConfig | None = None,
+    train_tokens: int = 0,
+    has_begun: bool = False,
+) -> Setting | None:
+    """The fewest GPUs that fit, with the same batches under fsdp; None where as many as there are
+    do that, or the run is not of GPUs."""
+    start = _Choice(recipe, config, ranks, parallel)
+    here = _same_batches_here(start, has_begun)
+    if recipe.machine.device != "cuda" or _first(here, fits, teacher, train_tokens):
+        return None
+    return _first(_more_ranks(start, has_begun), fits, teacher, train_tokens)
+
+
+def _first(
+    choices: Iterator[_Choice], fits: Fits, teacher: ModelConfig | None, train_tokens: int
+) -> Setting | None:
+    for choice in choices:
         memory = estimate_memory(
             choice.recipe,
             choice.config,
             ranks=choice.ranks,
             parallel=choice.parallel,
             teacher=teacher,
+            train_tokens=train_tokens,
         )
         if fits(memory):
             return Setting(choice.changes, choice.keeps, memory)
     return None
 
 
-def _choices(start: _Choice) -> Iterator[_Choice]:
-    yield from _same_batches(start)
+def _same_batches_here(start: _Choice, has_begun: bool) -> Iterator[_Choice]:
+    changed = _recomputed if has_begun else _same_batches
+    yield from changed(start)
     if start.ranks > 1 and start.parallel == "ddp":
         changes = ("--set machine.parallel=fsdp",)
         sharded = replace(start, parallel="fsdp", changes=changes, keeps=_SAME_BATCHES)
-        yield from (sharded, *_same_batches(sharded))
-    if start.recipe.machine.device == "cuda":
-        yield from _more_ranks(start)
+        yield from (sharded, *changed(sharded))
+
+
+def _other_batches(start: _Choice) -> Iterator[_Choice]:
     yield from _shorter_rows(start)
     if start.recipe.init is None:
         yield from _smaller_models(start)
@@ -120,7 +154,8 @@ def _smaller_micro_batches(start: _Choice) -> Iterator[_Choice]:
             )
 
 
-def _more_ranks(start: _Choice) -> Iterator[_Choice]:
+def _more_ranks(start: _Choice, has_begun: bool) -> Iterator[_Choice]:
+    changed = _recomputed if has_begun else _same_batches
     batch = start.recipe.batch
     rows, ranks = batch.sequences * batch.accumulation, max(2, 2 * start.ranks)
     while ranks <= min(_MOST_RANKS, rows):
@@ -129,7 +164,7 @@ def _more_ranks(start: _Choice) -> Iterator[_Choice]:
             choice = replace(
                 start, ranks=ranks, parallel="fsdp", changes=changes, keeps=_SAME_BATCHES
             )
-            yield from (choice, *_same_batches(choice))
+            yield from (choice, *changed(choice))
         ranks *= 2
 
 

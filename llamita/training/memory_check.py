@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypedDict
 
 from llamita.config import ModelConfig
 from llamita.errors import TrainingError
@@ -14,17 +15,9 @@ from llamita.training.accounting import (
     estimate_disk,
     estimate_memory,
 )
-from llamita.training.fitting import nearest_setting
-from llamita.training.model_source import ModelSource
+from llamita.training.fitting import Setting, nearest_setting, with_more_gpus
 from llamita.training.recipe import Recipe
-from llamita.training.room import (
-    Room,
-    folder_bytes,
-    free_cuda_memory,
-    free_disk,
-    free_memory,
-    resident_memory,
-)
+from llamita.training.room import Machine, folder_bytes, free_disk, gigabytes
 
 _NAMES = {
     "parameters": "weights",
@@ -43,6 +36,15 @@ _IN_RAM_ALWAYS = ("snapshot", "data", "program")
 _SWITCH = "--set machine.check_memory=false"
 
 
+class _Shared(TypedDict):
+    """What `estimate_memory` is told of a run beside its recipe and shape."""
+
+    ranks: int
+    parallel: Parallel
+    teacher: ModelConfig | None
+    train_tokens: int
+
+
 def check_fits(
     run: Path,
     recipe: Recipe,
@@ -51,16 +53,20 @@ def check_fits(
     ranks: int = 1,
     local_ranks: int = 1,
     parallel: Parallel = "ddp",
+    teacher: ModelConfig | None = None,
+    train_tokens: int = 0,
     has_begun: bool = False,
+    looks_at_disk: bool = True,
     report: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Refuse a run that would not fit the memory or the disk of this machine.
 
     Args:
         recipe: its machine decided.
-        ranks, parallel: as of `estimate_memory`.
+        ranks, parallel, teacher, train_tokens: as of `estimate_memory`.
         local_ranks: those of this machine, which share its main memory.
         has_begun: the run's settings are fixed already.
+        looks_at_disk: of several ranks, which have one folder, one does.
         report: takes the line that says what the run takes.
 
     Raises:
@@ -68,72 +74,50 @@ def check_fits(
     """
     if not recipe.machine.check_memory:
         return
-    teacher = None
-    if recipe.teacher is not None:
-        teacher = ModelSource.open(recipe.teacher.model, "teacher").checkpoint.config
-    memory = estimate_memory(recipe, config, ranks=ranks, parallel=parallel, teacher=teacher)
-    disk = estimate_disk(recipe, config)
+    shared: _Shared = {
+        "ranks": ranks,
+        "parallel": parallel,
+        "teacher": teacher,
+        "train_tokens": train_tokens,
+    }
+    memory = estimate_memory(recipe, config, **shared)
     machine = Machine.here(recipe.machine.device, local_ranks)
     if not machine.fits(memory):
-        setting = nearest_setting(
-            recipe,
-            config,
-            machine.fits,
-            ranks=ranks,
-            parallel=parallel,
-            teacher=teacher,
-            has_begun=has_begun,
-        )
-        hint = f"Free some, take a larger machine, or try it all the same: {_SWITCH}"
-        if setting is not None:
-            hint = (
-                f"This fits ({setting.keeps}, {gigabytes(machine.needed(setting.memory))}): "
-                f"{setting.text}. Or try it all the same: {_SWITCH}"
-            )
-        raise TrainingError(_too_much(memory, machine), hint=hint)
-    _check_disk(run, disk, recipe)
-    report(_summary(memory, disk, machine))
+        arguments = (recipe, config, machine.fits)
+        settings = [
+            nearest_setting(*arguments, has_begun=has_begun, **shared),
+            with_more_gpus(*arguments, has_begun=has_begun, **shared),
+        ]
+        raise TrainingError(_too_much(memory, machine), hint=_hint(settings, machine))
+    if looks_at_disk:
+        check_disk(run, recipe, config)
+    report(_summary(memory, estimate_disk(recipe, config), machine))
 
 
-class Machine:
-    """What of it a run may use. `processes` of the run's share its main memory."""
+def check_disk(run: Path, recipe: Recipe, config: ModelConfig) -> None:
+    """Refuse a run that would not fit the disk.
 
-    def __init__(
-        self, ram: Room | None, gpu: Room | None, processes: int = 1, resident: int = 0
-    ) -> None:
-        self.ram, self.gpu = ram, gpu
-        self.processes, self.resident = processes, resident
+    Of one whose length is in minutes, milestones are counted when they have become steps.
 
-    @classmethod
-    def here(cls, device: str, processes: int) -> Machine:
-        """This one, as it is now."""
-        gpu = free_cuda_memory() if device == "cuda" else None
-        return cls(free_memory(), gpu, processes, resident_memory())
-
-    def needed(self, memory: MemoryEstimate) -> int:
-        """Bytes of the room that is scarcer: the GPU's where it is too small, else main memory."""
-        if self.gpu is not None and (memory.on_device > self.gpu.bytes or self.fits_ram(memory)):
-            return memory.on_device
-        return self.processes * memory.in_ram
-
-    def fits_ram(self, memory: MemoryEstimate) -> bool:
-        """Whether main memory holds it; what the processes hold already is part of it."""
-        if self.ram is None:
-            return True
-        return self.processes * (memory.in_ram - self.resident) <= self.ram.bytes
-
-    def fits(self, memory: MemoryEstimate) -> bool:
-        """Whether the GPU's memory and main memory hold it."""
-        on_gpu = self.gpu is None or memory.on_device <= self.gpu.bytes
-        return on_gpu and self.fits_ram(memory)
+    Raises:
+        TrainingError: with what it takes, what there is, and what would fit.
+    """
+    if recipe.machine.check_memory:
+        _check_disk(run, estimate_disk(recipe, config), recipe)
 
 
-def gigabytes(size: float) -> str:
-    """Bytes for a person."""
-    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.0f} MB"
+def _hint(settings: list[Setting | None], machine: Machine) -> str:
+    fitting = [
+        f"({setting.keeps}, {gigabytes(machine.needed(setting.memory))}): {setting.text}"
+        for setting in settings
+        if setting is not None
+    ]
+    if not fitting:
+        return f"Free some, take a larger machine, or try it all the same: {_SWITCH}"
+    return f"This fits {', or '.join(fitting)}. Or try it all the same: {_SWITCH}"
 
 
-def arithmetic(memory: MemoryEstimate, names: tuple[str, ...] | None = None) -> str:
+def _as_sum(memory: MemoryEstimate, names: tuple[str, ...] | None = None) -> str:
     """The parts of an estimate as a sum, largest first."""
     parts = {
         name: size
@@ -149,16 +133,19 @@ def _too_much(memory: MemoryEstimate, machine: Machine) -> str:
         names = tuple(name for name in _NAMES if name not in _IN_RAM_ALWAYS)
         return (
             f"the run needs {gigabytes(memory.on_device)} on the GPU, where "
-            f"{gigabytes(gpu.bytes)} are {gpu.where}: {arithmetic(memory, names)}."
+            f"{gigabytes(gpu.bytes)} are {gpu.where}: {_as_sum(memory, names)}."
         )
     assert machine.ram is not None  # else it would have fitted
     names = _IN_RAM_ALWAYS if gpu is not None else tuple(_NAMES)
-    times = f"{machine.processes} times " if machine.processes > 1 else ""
     there = machine.ram.bytes + machine.processes * machine.resident
     return (
-        f"the run needs {times}{gigabytes(memory.in_ram)} of memory, where {gigabytes(there)} are "
-        f"{machine.ram.where}: {arithmetic(memory, names)}."
+        f"the run needs {_times(machine)}{gigabytes(memory.in_ram)} of memory, where "
+        f"{gigabytes(there)} are {machine.ram.where}: {_as_sum(memory, names)}."
     )
+
+
+def _times(machine: Machine) -> str:
+    return f"{machine.processes} times " if machine.processes > 1 else ""
 
 
 def _check_disk(run: Path, disk: DiskEstimate, recipe: Recipe) -> None:
@@ -187,9 +174,10 @@ def _check_disk(run: Path, disk: DiskEstimate, recipe: Recipe) -> None:
 
 def _summary(memory: MemoryEstimate, disk: DiskEstimate, machine: Machine) -> str:
     gpu, ram = machine.gpu, machine.ram
-    text = f"takes about {gigabytes(memory.in_ram)} of memory"
+    text = f"takes about {_times(machine)}{gigabytes(memory.in_ram)} of memory"
     if ram is not None:
-        text += f" ({gigabytes(ram.bytes + machine.resident)} {ram.where})"
+        there = ram.bytes + machine.processes * machine.resident
+        text += f" ({gigabytes(there)} {ram.where})"
     if gpu is not None:
         text += f", {gigabytes(memory.on_device)} on the GPU ({gigabytes(gpu.bytes)} free)"
     return f"{text}, {gigabytes(disk.total)} of disk"

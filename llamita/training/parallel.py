@@ -19,9 +19,9 @@ from llamita.data.training_data import TrainingData
 from llamita.errors import TrainingError
 from llamita.model import Transformer
 from llamita.training.accounting import Split, estimate_memory, split_rows
-from llamita.training.memory_check import Machine, gigabytes
 from llamita.training.observer import Observer
 from llamita.training.recipe import Batch, Recipe
+from llamita.training.room import Machine, gigabytes
 from llamita.training.step import LossSum
 from llamita.training.world import World
 
@@ -62,9 +62,15 @@ def training_loader(data: TrainingData, recipe: Recipe, world: World) -> BlockLo
 
 
 def decide_parallel(
-    recipe: Recipe, config: ModelConfig, observer: Observer, world: World
+    recipe: Recipe,
+    config: ModelConfig,
+    observer: Observer,
+    world: World,
+    teacher: ModelConfig | None = None,
 ) -> Literal["ddp", "fsdp"]:
-    """What `choose_parallel` says on the first rank, which tells it; for one rank nothing is said.
+    """What `choose_parallel` says: `fsdp` where it says so on one rank, as machines may differ.
+
+    The first rank tells it; for one rank nothing is said.
 
     Raises:
         TrainingError: the ranks cannot share a step.
@@ -72,7 +78,12 @@ def decide_parallel(
     if world.size == 1:
         return "ddp"
     share = share_rows(recipe.batch, world)
-    kind, reason = world.from_first(choose_parallel(recipe, config, world))
+    choices = world.gather(choose_parallel(recipe, config, world, teacher=teacher))
+    kinds = [kind for kind, _ in choices]
+    rank = kinds.index("fsdp") if "fsdp" in kinds else 0
+    kind, reason = choices[rank]
+    if kind != kinds[0]:
+        reason += f", says rank {rank}"
     rows = share.rows * share.micro_batches
     parts = f" in {share.micro_batches} parts" if share.micro_batches > 1 else ""
     observer.say(f"{world.size} ranks, {kind} ({reason}); each reads {rows} rows a step{parts}")
@@ -80,7 +91,11 @@ def decide_parallel(
 
 
 def choose_parallel(
-    recipe: Recipe, config: ModelConfig, world: World, machine: Machine | None = None
+    recipe: Recipe,
+    config: ModelConfig,
+    world: World,
+    machine: Machine | None = None,
+    teacher: ModelConfig | None = None,
 ) -> tuple[Literal["ddp", "fsdp"], str]:
     """How several ranks share the weights, and the reason in words.
 
@@ -88,12 +103,13 @@ def choose_parallel(
     model.
 
     machine: what memory there is; None looks.
+    teacher: the shape of the model that is learned from, which every rank has whole.
     """
     wanted = recipe.machine.parallel
     if wanted != "auto":
         return wanted, "as asked"
     machine = machine or Machine.here(recipe.machine.device, world.local_size)
-    memory = estimate_memory(recipe, config, ranks=world.size, parallel="ddp")
+    memory = estimate_memory(recipe, config, ranks=world.size, parallel="ddp", teacher=teacher)
     needed = gigabytes(machine.needed(memory))
     if machine.fits(memory):
         return "ddp", f"whole models take {needed} here, which fits"

@@ -33,7 +33,7 @@ Parallel = Literal["ddp", "fsdp"]
 _PROGRAM = 360_000_000
 _COMPILER = 60_000_000
 _CUDA_PROGRAM = 3_000_000_000
-_CUDA_CONTEXT = 700_000_000
+CUDA_CONTEXT = 700_000_000
 _NCCL_BUFFERS = 1_000_000_000
 # Parts of what is in use that allocators cannot give out: see `_fragments`.
 _CUDA_FRAGMENTS = 0.04
@@ -87,7 +87,7 @@ class MemoryEstimate:
         working: gradients inside one layer, copies in the run's number format, whole layers
             gathered under fsdp, Muon's iteration.
         snapshot: in main memory, of a save that is being written.
-        data: batches read ahead, held-out rows.
+        data: batches read ahead, held-out rows, the order of an epoch's rows.
         program: Python, PyTorch and, on an accelerator, its libraries in main memory.
         fragments: free between what is in use, and too small for what is asked for.
         context: on an accelerator: CUDA and NCCL.
@@ -148,6 +148,7 @@ def rank_memory(
     ranks: int = 1,
     parallel: Parallel = "ddp",
     held_out: int = 0,
+    train_tokens: int = 0,
 ) -> MemoryEstimate:
     """As `estimate_memory`, of micro-batches like `work`; held_out: tokens to validate on."""
     computing = _computing_memory(config, work, optimizer, micro_batches, ranks, parallel)
@@ -158,7 +159,7 @@ def rank_memory(
     computing = replace(computing, snapshot=FLOAT32 * math.ceil(state / shards))
     return replace(
         computing,
-        data=rows * work.time * (24 if work.has_mask else 16),
+        data=rows * work.time * (24 if work.has_mask else 16) + _order(train_tokens, work.time),
         program=_program(work.device, work.compiled),
         fragments=_fragments(counts, computing, work, optimizer),
         context=_context(work.device, ranks),
@@ -229,6 +230,11 @@ def _update_buffers(counts: ParameterCounts, optimizer: str) -> int:
     return FLOAT32 * _MUON_COPIES * max(counts.largest_matrix, _MUON_BATCH)
 
 
+def _order(train_tokens: int, time: int) -> int:
+    """The permutation of an epoch's rows, int64, and at its end the next one's beside it."""
+    return 2 * 8 * (train_tokens // time)
+
+
 def _program(device: str, compiled: bool) -> int:
     if device == "cuda":
         return _CUDA_PROGRAM
@@ -238,7 +244,7 @@ def _program(device: str, compiled: bool) -> int:
 def _context(device: str, ranks: int) -> int:
     if device != "cuda":
         return 0
-    return _CUDA_CONTEXT + (_NCCL_BUFFERS if ranks > 1 else 0)
+    return CUDA_CONTEXT + (_NCCL_BUFFERS if ranks > 1 else 0)
 
 
 def _fragments(counts: ParameterCounts, estimate: MemoryEstimate, work: Pass, name: str) -> int:

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from llamita.training.rank_memory import CUDA_CONTEXT, MemoryEstimate
+
 _VM_STAT_FREE = ("Pages free", "Pages inactive", "Pages speculative", "Pages purgeable")
 # A limit of version 1 that is none: all pages that 63 bits can count.
 _NO_LIMIT = 1 << 60
@@ -26,6 +28,44 @@ class Room:
 
     bytes: int
     where: str
+
+
+class Machine:
+    """What of it a run may use. `processes` of the run's share its main memory."""
+
+    def __init__(
+        self, ram: Room | None, gpu: Room | None, processes: int = 1, resident: int = 0
+    ) -> None:
+        self.ram, self.gpu = ram, gpu
+        self.processes, self.resident = processes, resident
+
+    @classmethod
+    def here(cls, device: str, processes: int) -> Machine:
+        """This one, as it is now."""
+        gpu = free_cuda_memory() if device == "cuda" else None
+        return cls(free_memory(), gpu, processes, resident_memory())
+
+    def needed(self, memory: MemoryEstimate) -> int:
+        """Bytes of the room that is scarcer: the GPU's where it is too small, else main memory."""
+        if self.gpu is not None and (memory.on_device > self.gpu.bytes or self.fits_ram(memory)):
+            return memory.on_device
+        return self.processes * memory.in_ram
+
+    def fits_ram(self, memory: MemoryEstimate) -> bool:
+        """Whether main memory holds it; what the processes hold already is part of it."""
+        if self.ram is None:
+            return True
+        return self.processes * (memory.in_ram - self.resident) <= self.ram.bytes
+
+    def fits(self, memory: MemoryEstimate) -> bool:
+        """Whether the GPU's memory and main memory hold it."""
+        on_gpu = self.gpu is None or memory.on_device <= self.gpu.bytes
+        return on_gpu and self.fits_ram(memory)
+
+
+def gigabytes(size: float) -> str:
+    """Bytes for a person."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.0f} MB"
 
 
 def free_memory(root: Path = Path("/")) -> Room | None:
@@ -40,12 +80,16 @@ def free_memory(root: Path = Path("/")) -> Room | None:
 
 
 def free_cuda_memory() -> Room:
-    """What this process may take of its GPU, what PyTorch has reserved already included."""
+    """What this process may take of its GPU, what it has taken already included.
+
+    That is what PyTorch has reserved, and CUDA's own part: whoever asks has it.
+    """
     import torch
 
-    free, _ = torch.cuda.mem_get_info()
+    free, total = torch.cuda.mem_get_info()
     name = torch.cuda.get_device_name()
-    return Room(free + torch.cuda.memory_reserved(), f"free on the {name}")
+    taken = torch.cuda.memory_reserved() + CUDA_CONTEXT
+    return Room(min(total, free + taken), f"free on the {name}")
 
 
 def free_disk(path: Path) -> Room:

@@ -36,7 +36,7 @@ from llamita.training.inputs import (
     with_sources,
 )
 from llamita.training.manifest import RunManifest, sources_of
-from llamita.training.memory_check import check_fits
+from llamita.training.memory_check import check_disk, check_fits
 from llamita.training.new_model import new_model, new_sharded_model
 from llamita.training.observer import SILENT, Observer
 from llamita.training.parallel import decide_parallel, training_loader
@@ -44,7 +44,7 @@ from llamita.training.recipe import Recipe, Source
 from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.run_folder import check_free, held
 from llamita.training.settling import with_changeable
-from llamita.training.teacher import load_teacher
+from llamita.training.teacher import load_teacher, teacher_shape
 from llamita.training.trainer import Trainer
 from llamita.training.world import World
 
@@ -175,6 +175,9 @@ def _begin(
     recipe = with_sources(world.from_first(recipe), data)
     trainer = _build(run, data, recipe, config, observer, start, world)
     trainer.settle_steps(_settle_length(trainer, started))
+    with world.agreed():
+        if recipe.length.minutes is not None and world.is_first:
+            check_disk(run, trainer.recipe, config)
     manifest = RunManifest(
         llamita_version=llamita.__version__,
         data=data.described,
@@ -205,7 +208,8 @@ def _build(
     device = recipe.machine.device
     with world.agreed():
         world.check_device(device)
-    parallel = decide_parallel(recipe, config, observer, world)
+        learned_from = teacher_shape(recipe)
+    parallel = decide_parallel(recipe, config, observer, world, learned_from)
     with world.agreed():
         # Before memory is asked for: what the data is too short for needs none.
         loader = training_loader(data, recipe, world)
@@ -216,7 +220,10 @@ def _build(
             ranks=world.size,
             local_ranks=world.local_size,
             parallel=parallel,
+            teacher=learned_from,
+            train_tokens=data.train_tokens,
             has_begun=(run / RECIPE).exists(),
+            looks_at_disk=world.is_first,
             report=observer.say,
         )
     if start is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from llamita.config import ModelConfig
 from llamita.errors import TrainingError
 from llamita.formats.checkpoint import build_model
 from llamita.model import Transformer
@@ -56,6 +57,13 @@ def load_teacher(
         }
     )
     return model.requires_grad_(False), settled
+
+
+def teacher_shape(recipe: Recipe) -> ModelConfig | None:
+    """Of the model that `recipe.teacher` names, if it names one; LlamitaError as `load_teacher`."""
+    if recipe.teacher is None:
+        return None
+    return ModelSource.open(recipe.teacher.model, "teacher").checkpoint.config
 
 
 def _own_precision(stored: torch.dtype, device: torch.device) -> str:

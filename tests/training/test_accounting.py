@@ -17,7 +17,7 @@ from llamita.training.accounting import estimate_disk, estimate_memory, split_ro
 from llamita.training.activations import Pass, kept_activations, kept_of_layer
 from llamita.training.optimizers import build_optimizers
 from llamita.training.rank_memory import Parallel, ParameterCounts, rank_memory
-from llamita.training.recipe import Optimizer
+from llamita.training.recipe import Length, Optimizer
 from llamita.training.run import train
 from tests.training.recipes import small_recipe
 
@@ -112,6 +112,27 @@ def test_parts_add_up_and_are_a_rank_s_share() -> None:
     replica = estimate_memory(recipe, config, ranks=4, parallel="ddp")
     assert replica.parameters == whole.parameters
     assert replica.activations == pytest.approx(whole.activations / 4, rel=0.1)
+
+
+def test_the_weights_to_go_back_to_are_a_rank_s_own() -> None:
+    config = preset("tiny", 300)
+    counted = small_recipe("machine.device=cuda")
+    timed = counted.model_copy(update={"length": Length(minutes=1)})
+    for ranks, parallel in ((1, PARALLEL[0]), (4, PARALLEL[0]), (4, PARALLEL[1])):
+        with_steps, with_minutes = (
+            estimate_memory(recipe, config, ranks=ranks, parallel=parallel)
+            for recipe in (counted, timed)
+        )
+        assert with_minutes.in_ram - with_steps.in_ram == with_steps.parameters
+        assert with_minutes.on_device == with_steps.on_device
+
+
+def test_the_order_of_two_epochs_is_counted() -> None:
+    recipe, config = small_recipe(), preset("tiny", 300)
+    rows = 10**9
+    tokens = rows * recipe.batch.context_length
+    added = estimate_memory(recipe, config, train_tokens=tokens).data
+    assert added - estimate_memory(recipe, config).data == 16 * rows
 
 
 def test_layers_gathered_in_bfloat16_are_kept_nowhere() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,13 +13,14 @@ from hypothesis import strategies as st
 
 from llamita.config import preset
 from llamita.errors import TrainingError
-from llamita.training import memory_check
+from llamita.training import memory_check, room
+from llamita.training import run as run_module
 from llamita.training.accounting import MemoryEstimate, estimate_disk, estimate_memory
-from llamita.training.fitting import nearest_setting
-from llamita.training.memory_check import Machine, check_fits
-from llamita.training.recipe import Recipe
+from llamita.training.fitting import Setting, nearest_setting, with_more_gpus
+from llamita.training.memory_check import check_fits
+from llamita.training.recipe import Length, Recipe
 from llamita.training.recipe_file import build_recipe
-from llamita.training.room import Room
+from llamita.training.room import Machine, Room
 from llamita.training.run import train
 from tests.training.recipes import small_recipe
 
@@ -36,13 +39,13 @@ def _recipe(*assignments: str) -> Recipe:
 
 
 def _machine(monkeypatch: pytest.MonkeyPatch, ram: float, gpu: float | None = None) -> None:
-    monkeypatch.setattr(memory_check, "resident_memory", lambda: 0)
+    monkeypatch.setattr(room, "resident_memory", lambda: 0)
     monkeypatch.setattr(
-        memory_check, "free_memory", lambda: Room(int(ram * 1e9), "free in this machine's memory")
+        room, "free_memory", lambda: Room(int(ram * 1e9), "free in this machine's memory")
     )
     if gpu is not None:
-        room = Room(int(gpu * 1e9), "free on the Test GPU")
-        monkeypatch.setattr(memory_check, "free_cuda_memory", lambda: room)
+        on_gpu = Room(int(gpu * 1e9), "free on the Test GPU")
+        monkeypatch.setattr(room, "free_cuda_memory", lambda: on_gpu)
 
 
 def _refused(run: Path, recipe: Recipe, **more: object) -> TrainingError:
@@ -144,7 +147,47 @@ def test_a_gpu_that_is_too_small_is_told_with_more_of_them(
     assert "on the GPU, where 60.0 GB are free on the Test GPU" in caught.value.message
     assert "CUDA" in caught.value.message
     assert "the program" not in caught.value.message
-    assert "torchrun over 2 GPUs --set machine.parallel=fsdp" in str(caught.value.hint)
+    here, there = str(caught.value.hint).split(", or ")
+    assert "a smaller model" in here
+    assert "--params" in here
+    assert "the same batches" in there
+    assert "torchrun over 2 GPUs --set machine.parallel=fsdp" in there
+
+
+def _changes(
+    find: Callable[..., Setting | None], gigabytes: int, **more: Any
+) -> tuple[str, ...] | None:
+    """What is found for Llama 3 8B in bfloat16 on GPUs of a size."""
+    recipe = build_recipe(
+        None, ["machine.device=cuda", "machine.precision=bfloat16", "batch.sequences=64"], {}
+    )
+    setting = find(
+        recipe,
+        preset("llama-3-8b", 128256),
+        lambda memory: memory.on_device < gigabytes * 1e9,
+        **more,
+    )
+    return None if setting is None else setting.changes
+
+
+def test_gpus_are_not_asked_for_where_those_there_are_do() -> None:
+    assert _changes(with_more_gpus, 150) is None
+    more = _changes(with_more_gpus, 75)
+    assert more is not None
+    assert more[:2] == ("torchrun over 2 GPUs", "--set machine.parallel=fsdp")
+
+
+def test_a_run_that_has_begun_may_be_sharded_or_have_more_gpus() -> None:
+    """Under ddp on eight GPUs of 80 GB; then on such small ones that more of them are needed."""
+    begun = {"ranks": 8, "has_begun": True}
+    sharded, recomputed = (
+        "--set machine.parallel=fsdp",
+        "--set machine.activation_checkpointing=true",
+    )
+    assert _changes(nearest_setting, 80, **begun) == (sharded,)
+    assert _changes(with_more_gpus, 80, **begun) is None
+    assert _changes(nearest_setting, 28, **begun) is None
+    assert _changes(with_more_gpus, 28, **begun) == ("torchrun over 16 GPUs", sharded, recomputed)
 
 
 def test_ranks_of_one_machine_share_its_memory() -> None:
@@ -153,6 +196,16 @@ def test_ranks_of_one_machine_share_its_memory() -> None:
     room = Room(int(1.5 * memory.in_ram), "free")
     assert Machine(room, None, processes=1).fits(memory)
     assert not Machine(room, None, processes=4).fits(memory)
+
+
+def test_what_all_ranks_of_the_machine_take_is_set_beside_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _machine(monkeypatch, 100)
+    monkeypatch.setattr(room, "resident_memory", lambda: 10**9)
+    said: list[str] = []
+    check_fits(tmp_path, _recipe(), CONFIG, ranks=4, local_ranks=4, report=said.append)
+    assert re.search(r"takes about 4 times \d\.\d GB of memory \(104\.0 GB free", said[0])
 
 
 def test_what_the_process_holds_already_is_not_needed_again() -> None:
@@ -178,8 +231,21 @@ def test_a_full_disk_is_told_before_the_first_step(
     assert "3 checkpoints of" in error.message
     assert "models" in error.message
     assert "--set checkpoints.keep=1" in str(error.hint)
+    check_fits(tmp_path, _recipe(), CONFIG, looks_at_disk=False)
     (tmp_path / "old").write_bytes(bytes(10))
     check_fits(tmp_path, _recipe(), CONFIG)
+
+
+def test_milestones_of_a_run_in_minutes_are_looked_at_when_its_steps_are_known(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_check, "free_disk", lambda run: Room(10**8, "free on the disk"))
+    monkeypatch.setattr(run_module, "steps_that_fit", lambda *arguments: 10**6)
+    recipe = small_recipe("checkpoints.keep_every=1")
+    recipe = recipe.model_copy(update={"length": Length(minutes=1)})
+    with pytest.raises(TrainingError, match="of disk"):
+        train(data, tmp_path / "run", recipe)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_does_not_fit_is_not_begun(

@@ -6,9 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from llamita.training import room
-from llamita.training.room import folder_bytes, free_disk, free_memory, resident_memory
+from llamita.training.rank_memory import CUDA_CONTEXT
+from llamita.training.room import (
+    folder_bytes,
+    free_cuda_memory,
+    free_disk,
+    free_memory,
+    resident_memory,
+)
 
 
 def _write(root: Path, files: dict[str, str]) -> Path:
@@ -123,3 +131,13 @@ def test_disk_is_that_of_the_nearest_folder_there_is(tmp_path: Path) -> None:
     _write(tmp_path, {"a/b": "12345", "c": "1"})
     assert folder_bytes(tmp_path) == 6
     assert folder_bytes(tmp_path / "none") == 0
+
+
+def test_what_cuda_itself_has_taken_of_a_gpu_is_free_to_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Test GPU")
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 10**9)
+    for free, expected in ((10 * 10**9, 11 * 10**9 + CUDA_CONTEXT), (80 * 10**9, 80 * 10**9)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 80 * 10**9))
+        assert free_cuda_memory().bytes == expected
