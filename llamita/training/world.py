@@ -16,17 +16,19 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from llamita.errors import LlamitaError, TrainingError
-from llamita.training.failures import one_voice
+from llamita.training.failures import first_line, one_voice
 
 T = TypeVar("T")
 
 # How long a rank waits for the others: one of them may hash or copy terabytes meanwhile. Those of
 # a rank that ended learn it at once.
 _PATIENCE = timedelta(hours=2)
+# How long it looks for them at the start. A queue may start machines minutes apart.
+_MEETING = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class World:
 
         Raises:
             TrainingError: the environment speaks of several processes, but not of which one this is
-                or where they meet.
+                or where they meet; or they do not meet there.
         """
         size = _number("WORLD_SIZE", 1)
         if size == 1:
@@ -71,22 +73,38 @@ class World:
         has_gpu = torch.cuda.is_available() and local_rank < torch.cuda.device_count()
         if has_gpu:
             torch.cuda.set_device(local_rank)
-        store, _, _ = next(rendezvous("env://", timeout=_PATIENCE))
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if has_gpu else "gloo",
-            store=store,
-            rank=rank,
-            world_size=size,
-            timeout=_PATIENCE,
-        )
+        store = world._meeting_place()
         try:
             # torchrun may start the ranks again after a failure, whose words are still there.
             attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             with one_voice(rank, PrefixStore(f"llamita/{attempt}", store)):
+                dist.init_process_group(
+                    "cpu:gloo,cuda:nccl" if has_gpu else "gloo",
+                    store=store,
+                    rank=rank,
+                    world_size=size,
+                    timeout=_PATIENCE,
+                )
                 yield world
                 dist.barrier()  # nobody hangs up on one that is still talking
         finally:
-            dist.destroy_process_group()
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+    def _meeting_place(self) -> Store:
+        try:
+            store: Store = next(rendezvous("env://", timeout=_MEETING))[0]
+        except (RuntimeError, ValueError) as error:
+            place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+            lost = TrainingError(
+                f"rank {self.rank} did not meet the others at {place}: {first_line(error)}",
+                hint="That is the first machine (MASTER_ADDR, MASTER_PORT). Is it up, does its "
+                "firewall let this one in, and did all the processes start?",
+            )
+            lost.is_told = self.local_rank > 0  # by another of this machine
+            raise lost from error
+        store.set_timeout(_PATIENCE)
+        return store
 
     @property
     def is_first(self) -> bool:
@@ -135,7 +153,8 @@ class World:
         """What fails in the block on one rank fails on all of them, at its end.
 
         Nothing in the block may wait for the other ranks: one that fails before comes to the end
-        without.
+        without. What does wait must tell the others itself of a failure, so that all of them come
+        to the end: `write_whole` and PyTorch's `save` do.
 
         Raises:
             LlamitaError: that of the first rank with one. "rank N: " stands before it where it is

@@ -20,7 +20,7 @@ from llamita.errors import LlamitaError
 from llamita.formats.stored import StoredTensor
 from llamita.model import Transformer
 from llamita.tokenizer import load_tokenizer
-from llamita.training import checkpoints
+from llamita.training import checkpoints, gathering
 from llamita.training.checkpoints import load_newest_checkpoint, take_snapshot, write_checkpoint
 from llamita.training.gathering import write_whole
 from llamita.training.initial import InitialModel
@@ -209,6 +209,30 @@ def fail_amid_gathering() -> str:
         except Exception as error:
             return f"{type(error).__name__}: {error}"
     return "nothing"
+
+
+def keep_back_a_part(culprit: int) -> list[str]:
+    """What each rank is told where one cannot give its part of a tensor."""
+    with World.join() as world:
+        mesh = init_device_mesh("cpu", (world.size,))
+        values = torch.arange(12.0).view(6, 2)
+        tensor = distribute_tensor(values, mesh, [Shard(0)], src_data_rank=None)
+        if world.rank == culprit:
+            gathering.own_part = lambda tensor: _Stuck(1)
+        told = []
+        try:
+            with world.agreed():
+                write_whole(world, {"rows": tensor}, lambda whole: whole["rows"].read())
+        except Exception as error:
+            told.append(str(error))
+        return [*told, *map(str, world.gather(world.rank))]
+
+
+class _Stuck(Tensor):
+    """A tensor that cannot be brought to main memory."""
+
+    def to(self, *target: Any, **more: Any) -> Tensor:
+        raise RuntimeError("no room")
 
 
 def look_for_folders(folders: list[Path]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from llamita.config import preset
 from llamita.data.training_data import TrainingData
 from llamita.errors import TrainingError
+from llamita.training import world as world_module
 from llamita.training.parallel import choose_parallel, share_rows
 from llamita.training.recipe import Recipe
 from llamita.training.recipe_file import load_recipe
@@ -262,6 +264,21 @@ def test_a_fault_of_one_rank_stays_its_own_and_stops_the_others() -> None:
     told = all_well(run_ranks(2, fail, ["well", "fault"]))
     assert told[0][0] == "TrainingError: rank 1: ZeroDivisionError: a fault"
     assert told[1][0] == "fault: a fault"
+
+
+def test_where_nobody_is_met_a_process_of_each_machine_says_where(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(world_module, "_MEETING", timedelta(seconds=0.2))
+    environment = {"WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for rank in (2, 3):
+        for name, value in {**environment, "RANK": rank, "LOCAL_RANK": rank - 2}.items():
+            monkeypatch.setenv(name, str(value))
+        with pytest.raises(
+            TrainingError, match=rf"rank {rank} did not meet .* 127\.0\.0\.1:1: "
+        ) as e:
+            World.join().__enter__()
+        assert e.value.is_told == (rank == 3)
 
 
 def test_each_process_needs_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from tests.training.rank_jobs import (
     begin_with,
     fail_amid_gathering,
     gather_pieces,
+    keep_back_a_part,
     look_for_folders,
     memory_to_build,
     pieces,
@@ -78,6 +79,12 @@ def test_pieces_become_whole_on_the_first_rank_in_the_order_in_which_they_are_as
 def test_where_the_first_rank_gives_up_nobody_waits() -> None:
     told = all_well(run_ranks(3, fail_amid_gathering))
     assert told == ["ValueError: no more", *["TrainingError: ValueError: no more"] * 2]
+
+
+def test_a_rank_that_cannot_give_its_part_says_so_and_nobody_waits() -> None:
+    lost, others = "rank 1 could not give its part of the model.", ["0", "1", "2"]
+    told = all_well(run_ranks(3, keep_back_a_part, 1))
+    assert told == [[lost, *others], ["no room", *others], [lost, *others]]
 
 
 def test_a_folder_that_a_rank_does_not_share_is_refused_on_all(tmp_path: Path) -> None:
