@@ -1,0 +1,37 @@
+"""Whether ranks keep whole models or shards, where a recipe leaves it open."""
+
+from __future__ import annotations
+
+import pytest
+
+from llamita.config import preset
+from llamita.training.observer import SILENT, Observer
+from llamita.training.parallel import choose_parallel, decide_parallel
+from llamita.training.recipe import Teacher
+from llamita.training.room import Machine, Room
+from llamita.training.world import World
+from tests.training.recipes import small_recipe
+
+CONFIG = preset("small", 5000)
+PLENTY = Machine(Room(1 << 34, "here"), None, 4)
+
+
+def test_where_the_memory_of_one_rank_is_too_little_all_have_shards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(0, 2, 0, 1)
+    monkeypatch.setattr(World, "gather", lambda self, own: [own, ("fsdp", "too little")])
+    monkeypatch.setattr(Machine, "here", lambda *of: PLENTY)
+    said: list[str] = []
+    observer = Observer(said.append, SILENT.on_step)
+    recipe = small_recipe("batch.sequences=8")
+    assert decide_parallel(recipe, CONFIG, observer, world) == "fsdp"
+    assert said == ["2 ranks, fsdp (too little, says rank 1); each reads 4 rows a step"]
+
+
+def test_a_teacher_takes_memory_too() -> None:
+    world, recipe = World(0, 4, 0, 4), small_recipe()
+    assert choose_parallel(recipe, CONFIG, world, PLENTY)[0] == "ddp"
+    taught = recipe.model_copy(update={"teacher": Teacher(model="somewhere")})
+    teacher = preset("llama-3-8b", 128256)
+    assert choose_parallel(taught, CONFIG, world, PLENTY, teacher)[0] == "fsdp"
