@@ -122,10 +122,9 @@ def run_on_own(data: list[Path], folder: Path, recipe: Recipe) -> Ran:
     return run(data[int(os.environ["RANK"])], folder, recipe)
 
 
-def run_for_minutes(data: Path, folder: Path) -> Ran:
+def run_for_minutes(data: Path, folder: Path, recipe: Recipe) -> Ran:
     """A run whose steps are counted by a measurement, made short."""
     budget._MEASURED_SECONDS = 0.05
-    recipe = small_recipe()
     length = recipe.length.model_copy(update={"steps": None, "minutes": 0.02})
     return run(data, folder, recipe.model_copy(update={"length": length}))
 
