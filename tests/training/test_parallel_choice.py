@@ -35,3 +35,14 @@ def test_a_teacher_takes_memory_too() -> None:
     taught = recipe.model_copy(update={"teacher": Teacher(model="somewhere")})
     teacher = preset("llama-3-8b", 128256)
     assert choose_parallel(taught, CONFIG, world, PLENTY, teacher)[0] == "fsdp"
+
+
+def test_whole_models_are_kept_where_they_fit_and_shards_where_they_do_not() -> None:
+    world, recipe = World(0, 4, 0, 4), small_recipe()
+    little = Machine(Room(1 << 29, "here"), None, 4)
+    kind, reason = choose_parallel(recipe, CONFIG, world, PLENTY)
+    assert kind == "ddp"
+    assert "fits" in reason
+    assert choose_parallel(recipe, CONFIG, world, little)[0] == "fsdp"
+    asked = small_recipe("machine.parallel=ddp")
+    assert choose_parallel(asked, CONFIG, world, little) == ("ddp", "as asked")
