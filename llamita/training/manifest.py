@@ -13,7 +13,7 @@ from llamita.data.training_data import TrainingData
 from llamita.errors import TrainingError
 from llamita.files import read_json, write_json
 from llamita.training.recipe import Recipe
-from llamita.training.settling import CHANGEABLE
+from llamita.training.settling import CHANGEABLE, asks_for_changeable_alone
 
 RUN_MANIFEST_NAME = "manifest.json"
 
@@ -79,8 +79,9 @@ class RunManifest(BaseModel):
                 f"{run / 'recipe.toml'} was edited after the run began: {'; '.join(edits)}.",
                 hint="Undo that, or start a new run with --config and another -o.",
             )
-        asked = self.requested if requested is None else requested
-        differences = _differences(_settings(self.requested), _settings(asked))
+        if requested is None or asks_for_changeable_alone(requested):
+            return
+        differences = _differences(_settings(self.requested), _settings(requested))
         if differences:
             raise TrainingError(
                 f"{run} was begun with other settings: {'; '.join(differences)}.",
@@ -140,10 +141,11 @@ def _settings(recipe: Recipe | dict[str, Any]) -> dict[str, Any]:
         with contextlib.suppress(ValidationError):  # of a later version: compared as it stands
             recipe = Recipe.model_validate(recipe)
     plain = recipe.model_dump(mode="json") if isinstance(recipe, Recipe) else recipe
-    machine = plain.get("machine")
-    if isinstance(machine, dict):
-        kept = {name: value for name, value in machine.items() if name not in CHANGEABLE}
-        plain = {**plain, "machine": kept}
+    for table, changeable in CHANGEABLE.items():
+        values = plain.get(table)
+        if isinstance(values, dict):
+            kept = {name: value for name, value in values.items() if name not in changeable}
+            plain = {**plain, table: kept}
     return {name: value for name, value in plain.items() if name != "data"}
 
 

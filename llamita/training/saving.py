@@ -9,6 +9,9 @@ one, and they meet in a group of their own (`World.beside`).
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +20,7 @@ from types import TracebackType
 from torch import Tensor
 
 from llamita.config import ModelConfig
+from llamita.files import replace_directory
 from llamita.formats.huggingface import save_weights
 from llamita.formats.stored import StoredTensor
 from llamita.tokenizer.base import Tokenizer
@@ -124,15 +128,17 @@ def write_models(
     tokenizer: Tokenizer,
     world: World = World(),
 ) -> None:
-    """Write a model as `names` of a run. Of one that is sharded, rank 0 gathers each tensor.
+    """Write a model as `names` of a run. Of one that is sharded, rank 0 gathers each tensor, once.
 
     Raises:
         TrainingError: one cannot be written; that one is as it was.
     """
 
     def write(whole: Mapping[str, StoredTensor]) -> None:
-        for name in names:
-            write_model(config, whole, run / name, tokenizer)
+        first, *others = [run / name for name in names]
+        write_model(config, whole, first, tokenizer)
+        for directory in others:
+            _write_again(first, directory)
 
     with world.agreed():
         write_whole(world, weights, write)
@@ -148,3 +154,21 @@ def write_model(
     """
     with named_disk_errors(f"the model {directory}", directory):
         save_weights(config, weights, directory, tokenizer, overwrite=True)
+
+
+def _write_again(model: Path, directory: Path) -> None:
+    """The same model under another name; both have the same file of weights where links exist."""
+    with (
+        named_disk_errors(f"the model {directory}", directory),
+        replace_directory(directory) as temporary,
+    ):
+        shutil.copytree(model, temporary, copy_function=_link_weights, dirs_exist_ok=True)
+
+
+def _link_weights(source: str, target: str) -> None:
+    # Small files are copied: somebody may edit a config.
+    if source.endswith(".safetensors"):
+        with contextlib.suppress(OSError):
+            os.link(source, target)
+            return
+    shutil.copy2(source, target)

@@ -23,14 +23,34 @@ def with_steps(recipe: Recipe, config: ModelConfig, steps: int) -> Recipe:
     return recipe.model_copy(update={"optimizer": optimizer})
 
 
-CHANGEABLE = ("parallel", "check_memory", "activation_checkpointing")
-"""Settings of `machine` that change where a run's numbers lie and not what they are: any call of a
-run may have its own."""
+CHANGEABLE = {
+    "machine": ("parallel", "check_memory", "activation_checkpointing"),
+    "checkpoints": ("keep",),
+}
+"""Settings, by their table, that change where a run's numbers lie and not what they are: any call
+of a run may have its own."""
+
+
+def asks_for_changeable_alone(requested: Recipe) -> bool:
+    """Whether a request sets such settings and leaves all others as they are."""
+    asked = requested.model_dump(exclude_unset=True)
+    return all(
+        isinstance(values, dict) and set(values) <= set(CHANGEABLE.get(table, ()))
+        for table, values in asked.items()
+    )
 
 
 def with_changeable(recipe: Recipe, requested: Recipe | None) -> Recipe:
-    """The recipe of a run with those settings as they are asked for now, if any are."""
+    """The recipe of a run with those settings as they are asked for now, if any are.
+
+    A request that has the run's other settings too is the whole of what is wanted: what it does
+    not set has its default.
+    """
     if requested is None:
         return recipe
-    asked = {name: getattr(requested.machine, name) for name in CHANGEABLE}
-    return recipe.model_copy(update={"machine": recipe.machine.model_copy(update=asked)})
+    asked = requested.model_dump(exclude_unset=asks_for_changeable_alone(requested))
+    tables = {}
+    for table, names in CHANGEABLE.items():
+        changes = {name: value for name, value in asked.get(table, {}).items() if name in names}
+        tables[table] = getattr(recipe, table).model_copy(update=changes)
+    return recipe.model_copy(update=tables)

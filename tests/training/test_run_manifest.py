@@ -10,6 +10,8 @@ import pytest
 from llamita.errors import TrainingError
 from llamita.training.manifest import RunManifest
 from llamita.training.recipe import Recipe, Source
+from llamita.training.recipe_file import build_recipe
+from llamita.training.settling import with_changeable
 from tests.training.recipes import small_recipe
 
 
@@ -45,3 +47,19 @@ def test_settings_this_version_does_not_know_are_named_as_changed() -> None:
     later = {**Recipe().model_dump(mode="json"), "invention": 3}
     with pytest.raises(TrainingError, match="invention was 3 and is now None"):
         _manifest(later, later).check_settings(Path("run"), Recipe(), None)
+
+
+def test_what_every_call_may_choose_can_be_asked_for_alone() -> None:
+    begun = small_recipe("machine.activation_checkpointing=true", "machine.parallel=fsdp")
+    plain = begun.model_dump(mode="json")
+    alone = build_recipe(None, ["machine.check_memory=false", "checkpoints.keep=1"], {})
+    _manifest(plain, plain).check_settings(Path("run"), begun, alone)
+    changed = with_changeable(begun, alone)
+    expected = {**plain["machine"], "check_memory": False}
+    assert changed.machine.model_dump(mode="json") == expected
+    assert changed.checkpoints.keep == 1
+    again = with_changeable(begun, small_recipe())
+    assert (again.machine.parallel, again.machine.activation_checkpointing) == ("auto", False)
+    with_another = build_recipe(None, ["machine.check_memory=false", "seed=7"], {})
+    with pytest.raises(TrainingError, match="seed was 0 and is now 7"):
+        _manifest(plain, plain).check_settings(Path("run"), begun, with_another)

@@ -181,14 +181,18 @@ def test_the_models_are_there_before_the_checkpoint_counts(
 ) -> None:
     """Killed at any moment, `latest/` is no older than the newest checkpoint."""
     seen = []
-    real = saving.write_model
     checkpoints = tmp_path / "run" / "checkpoints"
 
-    def write_model(config: Any, weights: Any, directory: Path, tokenizer: Any) -> None:
-        real(config, weights, directory, tokenizer)
-        seen.append((directory.name, sorted(path.name for path in checkpoints.glob("step-*"))))
+    def seeing(write: Callable[..., None], place: int) -> Callable[..., None]:
+        def then(*arguments: Any) -> None:
+            write(*arguments)
+            there = sorted(path.name for path in checkpoints.glob("step-*"))
+            seen.append((arguments[place].name, there))
 
-    monkeypatch.setattr(saving, "write_model", write_model)
+        return then
+
+    monkeypatch.setattr(saving, "write_model", seeing(saving.write_model, 2))
+    monkeypatch.setattr(saving, "_write_again", seeing(saving._write_again, 1))
     train(data, tmp_path / "run", small_recipe())
     assert seen == [
         ("best", []),
@@ -196,6 +200,12 @@ def test_the_models_are_there_before_the_checkpoint_counts(
         ("best", ["step-0000003"]),
         ("latest", ["step-0000003"]),
     ]
+    best, latest = (tmp_path / "run" / name for name in ("best", "latest"))
+    names = sorted(path.name for path in best.iterdir())
+    assert names == sorted(path.name for path in latest.iterdir())
+    same = [name for name in names if (best / name).samefile(latest / name)]
+    assert same == ["model.safetensors"]
+    assert all((best / name).read_bytes() == (latest / name).read_bytes() for name in names)
 
 
 def _slowly(take_step):  # type: ignore[no-untyped-def]
