@@ -177,12 +177,17 @@ all the same). What counts is free memory and the limits of control groups (cont
 | fsdp | two layers and the tables, whole, with their gradients |
 | logits | a chunk's, and twice the head's gradient |
 | a save being written | weights and optimizer once more, in main memory |
-| gaps between blocks | CPU: 0.3 × activations (compiled: 0.2) + Muon's buffers; CUDA: 0.04 × all |
+| `--minutes` | the weights to go back to after measuring, in main memory |
+| the order of rows | 16 a row of the data, of two epochs, in main memory |
+| gaps, CPU | 0.3 × activations (compiled: 0.2) + Muon's buffers; 0.15 × all lines above at least |
+| gaps, CUDA | 0.04 × what lies on the GPU |
 
 Tokens are those of one micro-batch on one rank; C is the width, Q and K are the widths of queries
 and keys, I that of the feed-forward; b is 4 in float32, 2 in bfloat16 (where 2 C of the first line
 is 5 C). What layers keep is exact (a test counts what autograd keeps); the shares of gaps are
-fitted to the table below. On GPUs none of it was measured here.
+fitted to the table below, of float32 and up to 32M parameters. The least share of a large model is
+that of those small ones: on a CPU one that would have just fitted may be refused
+(`machine.check_memory=false` tries it). In bfloat16 and on GPUs none of it was measured here.
 
 `benchmarks/train_memory.py` sets the estimate beside the peak of resident memory of real runs (two
 cores, float32, a checkpoint after each step, every run in a process of its own):
