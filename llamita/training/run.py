@@ -44,7 +44,8 @@ from llamita.training.recipe import Recipe, Source
 from llamita.training.recipe_file import load_recipe, save_recipe
 from llamita.training.run_folder import check_free, held
 from llamita.training.settling import with_changeable
-from llamita.training.teacher import load_teacher, teacher_shape
+from llamita.training.shared_folder import check_shared
+from llamita.training.teacher import load_same_teacher, teacher_shape
 from llamita.training.trainer import Trainer
 from llamita.training.world import World
 
@@ -99,6 +100,8 @@ def train(
                 f"there is no run to resume in {run}.",
                 hint="Check the path, or leave --resume out to start a new one.",
             )
+        if exists:
+            check_shared(run, world)  # what is read of it next is that of all
         # A run that saved nothing yet has nothing to go on from: others may begin it anew.
         is_saved = world.from_first(has_checkpoints(run / "checkpoints"))
         with world.agreed():
@@ -238,8 +241,7 @@ def _build(
             model.to(device)
     teacher = None
     if recipe.teacher is not None:
-        with world.agreed():
-            teacher, settled = load_teacher(recipe, data.tokenizer, torch.device(device))
+        teacher, settled = load_same_teacher(recipe, data.tokenizer, torch.device(device), world)
         recipe = recipe.model_copy(update={"teacher": settled})
         observer.say(
             f"learning from {settled.model}, {teacher.config.count_parameters():,} parameters in "

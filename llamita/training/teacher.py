@@ -13,9 +13,26 @@ from llamita.model import Transformer
 from llamita.model.placement import parse_dtype
 from llamita.model.precision import is_slow
 from llamita.tokenizer import Tokenizer
+from llamita.training.inputs import check_same
 from llamita.training.model_source import ModelSource, longest_context
 from llamita.training.recipe import Recipe, Teacher
 from llamita.training.token_rows import relate
+from llamita.training.world import World
+
+
+def load_same_teacher(
+    recipe: Recipe, tokenizer: Tokenizer, device: torch.device, world: World
+) -> tuple[Transformer, Teacher]:
+    """As `load_teacher`, by all ranks together: one model, in the first rank's precision.
+
+    Raises:
+        LlamitaError: as there, on any rank; or a rank reads another model.
+    """
+    with world.agreed():
+        model, settled = load_teacher(recipe, tokenizer, device)
+    check_same(f"teacher in {settled.model}", settled.fingerprint or "", world)
+    settled = world.from_first(settled)
+    return model.to(parse_dtype(settled.precision)), settled
 
 
 def load_teacher(
