@@ -17,7 +17,7 @@ from torch import Tensor
 
 from llamita.errors import TrainingError
 from llamita.model import Transformer
-from llamita.training.failures import first_line, is_broken_connection
+from llamita.training.failures import first_line, is_broken_connection, is_out_of_memory
 from llamita.training.sharding import compile_layer, is_sharded
 from llamita.training.step import Compile, LossSum
 
@@ -48,6 +48,8 @@ def choose_compilation(
 
 def compile_failure(device: torch.device) -> str | None:
     """Why torch.compile does not work in this process, tried on a sum; None where it does."""
+    if not has_compiler(device):
+        return "there is no compiler"
     try:
         torch.compile(_sum, dynamic=False)(torch.ones(8, device=device))
     except Exception as error:
@@ -122,6 +124,8 @@ class CompiledLoss:
         if is_broken_connection(error):  # which no other way of computing mends
             raise error
         if is_sharded(self._model):  # other ranks are amid this pass, and would wait for its rest
+            if is_out_of_memory(error):
+                raise error
             raise TrainingError(
                 f"the steps cannot be compiled: {first_line(error)}",
                 hint="Begin the run without: --set machine.compile=off",

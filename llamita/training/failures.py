@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+import torch
 from torch.distributed import DistError
 from torch.distributed.distributed_c10d import Store
 
@@ -61,6 +62,13 @@ def one_voice(rank: int, store: Store) -> Iterator[None]:
 def is_broken_connection(error: Exception) -> bool:
     """Whether an error says no more than that another rank is not there."""
     return isinstance(error, DistError) or "gloo" in str(error) or "NCCL" in str(error)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that there was no room, on the device or in main memory."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return "allocate memory" in str(error)
 
 
 def first_line(error: Exception) -> str:

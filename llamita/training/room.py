@@ -107,14 +107,15 @@ def resident_memory(root: Path = Path("/")) -> int:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The size of all files below `folder`; 0 where there is none."""
-    sizes = 0
+    """The size of all files below `folder`, one of two names once; 0 where there is none."""
+    sizes = {}
     for path in folder.rglob("*"):
         try:
-            sizes += path.lstat().st_size if path.is_file() else 0
+            found = path.lstat()
+            sizes[found.st_dev, found.st_ino] = found.st_size if path.is_file() else 0
         except OSError:  # it went away meanwhile
             continue
-    return sizes
+    return sum(sizes.values())
 
 
 def _of_the_kernel(root: Path) -> Iterator[Room]:

@@ -26,6 +26,7 @@ from llamita.tokenizer import Tokenizer
 from llamita.training.budget import steps_that_fit
 from llamita.training.checkpoints import has_checkpoints
 from llamita.training.deciding import decide_machine
+from llamita.training.failures import is_out_of_memory
 from llamita.training.initial import InitialModel, check_unchanged
 from llamita.training.inputs import (
     check_fingerprints,
@@ -266,8 +267,7 @@ def _memory_errors() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        out_of_memory = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-        if not out_of_memory and "allocate memory" not in str(error):
+        if not is_out_of_memory(error):
             raise
         raise TrainingError(
             "there is not enough memory for this model and batch.",

@@ -34,7 +34,7 @@ of a run may have its own."""
 def asks_for_changeable_alone(requested: Recipe) -> bool:
     """Whether a request sets such settings and leaves all others as they are."""
     asked = requested.model_dump(exclude_unset=True)
-    return all(
+    return bool(asked) and all(
         isinstance(values, dict) and set(values) <= set(CHANGEABLE.get(table, ()))
         for table, values in asked.items()
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from llamita.data.loader import Batch, BlockLoader
 from llamita.data.rows import IGNORED
 from llamita.errors import DataError, LlamitaError
 from llamita.model import Transformer
-from llamita.training import budget
+from llamita.training import budget, compiling
+from llamita.training import run as run_module
 from llamita.training.losses import Losses
 from llamita.training.new_model import new_model, new_sharded_model
 from llamita.training.optimizers import build_optimizers, clip_gradients
 from llamita.training.recipe import Optimizer, Recipe
 from llamita.training.run import train
 from llamita.training.sharding import whole
+from llamita.training.shared_folder import check_shared
 from llamita.training.step import accumulate_gradients
 from llamita.training.trainer import Trainer
 from llamita.training.world import World
@@ -102,15 +105,18 @@ def _befall(accident: Accident) -> None:
         raise DataError("a row is damaged.", hint="Prepare it again.")
 
 
-def run_with_compiler(data: Path, folder: Path, recipe: Recipe, failing: tuple[int, ...]) -> Ran:
-    """Train where compiling fails on some ranks, and does nothing on the others."""
+def run_with_compiler(
+    data: Path, folder: Path, recipe: Recipe, failing: tuple[int, ...], is_late: bool
+) -> Ran:
+    """Train where compiling fails on some ranks, at once or late, and on others does nothing."""
     rank = int(os.environ["RANK"])
 
     def compiled(function: Any, **options: Any) -> Any:
         def fails(*arguments: Any) -> Any:
             raise RuntimeError("no compiler here")
 
-        return fails if rank in failing else function
+        is_trial = function is compiling._sum
+        return fails if rank in failing and not (is_late and is_trial) else function
 
     torch.compile = compiled
     torch.nn.Module.compile = lambda module, **options: None  # type: ignore[method-assign,misc]
@@ -120,6 +126,12 @@ def run_with_compiler(data: Path, folder: Path, recipe: Recipe, failing: tuple[i
 def run_on_own(data: list[Path], folder: Path, recipe: Recipe) -> Ran:
     """Train where each rank reads DATA of its own."""
     return run(data[int(os.environ["RANK"])], folder, recipe)
+
+
+def run_in_own(data: Path, folders: list[Path], recipe: Recipe) -> Ran:
+    """Train where each rank has a folder of its own for the run's."""
+    run_module.check_shared = partial(check_shared, patience=0.3)
+    return run(data, folders[int(os.environ["RANK"])], recipe)
 
 
 def run_for_minutes(data: Path, folder: Path, recipe: Recipe) -> Ran:

@@ -5,30 +5,28 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor, init_device_mesh
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer as TorchOptimizer
 
 from llamita.config import ModelConfig, preset
 from llamita.errors import LlamitaError
-from llamita.formats.stored import StoredTensor
 from llamita.model import Transformer
 from llamita.tokenizer import load_tokenizer
-from llamita.training import checkpoints, gathering
+from llamita.training import checkpoints, shared_folder, teacher
 from llamita.training.checkpoints import load_newest_checkpoint, take_snapshot, write_checkpoint
-from llamita.training.gathering import write_whole
 from llamita.training.initial import InitialModel
 from llamita.training.new_model import new_model, new_sharded_model
 from llamita.training.optimizers import build_optimizers
 from llamita.training.recipe import Checkpoints, Optimizer, Recipe
 from llamita.training.saving import write_save
 from llamita.training.shared_folder import check_shared
+from llamita.training.teacher import load_same_teacher
 from llamita.training.world import World
 
 NAMES = ["latest"]
@@ -160,81 +158,6 @@ def _die(*arguments: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def gather_pieces() -> dict[str, Tensor] | None:
-    """Tensors of all kinds put together on rank 0, in another order than that of their names."""
-    with World.join() as world:
-        mesh = init_device_mesh("cpu", (world.size,))
-        tensors = {
-            name: distribute_tensor(values, mesh, [Shard(dim)], src_data_rank=None)
-            for name, (values, dim) in pieces().items()
-        }
-        tensors["plain"] = torch.arange(3)
-        found: dict[str, Tensor] = {}
-
-        def write(whole: Mapping[str, StoredTensor]) -> None:
-            for name in reversed(whole):
-                found[name] = whole[name].read()
-
-        write_whole(world, tensors, write)
-        return found if world.is_first else None
-
-
-def pieces() -> dict[str, tuple[Tensor, int]]:
-    """Whole tensors, and the dimension along which each is divided."""
-    draw = torch.Generator().manual_seed(0)
-    return {
-        "rows": (torch.randn(61, 3, generator=draw), 0),
-        "fewer than ranks": (torch.randn(2, 5, generator=draw), 0),
-        "columns": (torch.randn(3, 8, generator=draw), 1),
-        "bfloat16": (torch.randn(10, generator=draw).bfloat16(), 0),
-    }
-
-
-def fail_amid_gathering() -> str:
-    """What each rank is told where rank 0 gives up after the first tensor."""
-    with World.join() as world:
-        mesh = init_device_mesh("cpu", (world.size,))
-        tensors = {
-            name: distribute_tensor(values, mesh, [Shard(dim)], src_data_rank=None)
-            for name, (values, dim) in pieces().items()
-        }
-
-        def write(whole: Mapping[str, StoredTensor]) -> None:
-            next(iter(whole.values())).read()
-            raise ValueError("no more")
-
-        try:
-            with world.agreed():
-                write_whole(world, tensors, write)
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-    return "nothing"
-
-
-def keep_back_a_part(culprit: int) -> list[str]:
-    """What each rank is told where one cannot give its part of a tensor."""
-    with World.join() as world:
-        mesh = init_device_mesh("cpu", (world.size,))
-        values = torch.arange(12.0).view(6, 2)
-        tensor = distribute_tensor(values, mesh, [Shard(0)], src_data_rank=None)
-        if world.rank == culprit:
-            gathering.own_part = lambda tensor: _Stuck(1)
-        told = []
-        try:
-            with world.agreed():
-                write_whole(world, {"rows": tensor}, lambda whole: whole["rows"].read())
-        except Exception as error:
-            told.append(str(error))
-        return [*told, *map(str, world.gather(world.rank))]
-
-
-class _Stuck(Tensor):
-    """A tensor that cannot be brought to main memory."""
-
-    def to(self, *target: Any, **more: Any) -> Tensor:
-        raise RuntimeError("no room")
-
-
 def look_for_folders(folders: list[Path]) -> str:
     """Each rank takes a folder of its own for the run's."""
     with World.join() as world:
@@ -243,6 +166,30 @@ def look_for_folders(folders: list[Path]) -> str:
         except Exception as error:
             return str(error)
     return "shared"
+
+
+def die_while_looking(folder: Path) -> None:
+    """Rank 0 is killed while the ranks see whether they share a folder."""
+    with World.join() as world:
+        if world.is_first:
+            shared_folder._appears = _die  # type: ignore[assignment]
+        check_shared(folder, world)
+
+
+def learn_from(teachers: list[Path], data: Path) -> str:
+    """Each rank opens a teacher of its own, the second one in bfloat16; what came of it."""
+    with World.join() as world:
+        if world.rank == 1:
+            teacher._own_precision = lambda *of: "bfloat16"
+        path = str(teachers[world.rank])
+        recipe = Recipe(teacher={"model": path}, batch={"context_length": 32})  # type: ignore[arg-type]
+        try:
+            model, settled = load_same_teacher(
+                recipe, load_tokenizer(data), torch.device("cpu"), world
+            )
+        except LlamitaError as error:
+            return error.message
+        return f"{settled.precision} {next(model.parameters()).dtype}"
 
 
 def begin_with(configs: list[ModelConfig], model: Path, data: Path) -> list[dict[str, Tensor]]:

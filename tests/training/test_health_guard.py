@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import warnings
 from typing import Any
 
 import pytest
@@ -153,3 +154,13 @@ def test_all_finite_is_not_misled_by_sums_that_overflow() -> None:
         broken = torch.ones(5, 5)
         broken[2, 3] = wrong
         assert not all_finite([large, broken])
+
+
+def test_of_several_ranks_one_warns_of_steps_without_labels() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        HealthGuard(Health(), clip_norm=1.0, warns=False).note_empty()
+        guard = HealthGuard(Health(), clip_norm=1.0)
+        with pytest.raises(UserWarning, match="without one labelled token"):
+            guard.note_empty()
+        guard.note_empty()

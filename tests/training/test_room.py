@@ -129,6 +129,7 @@ def test_disk_is_that_of_the_nearest_folder_there_is(tmp_path: Path) -> None:
     assert found.bytes > 0
     assert str(tmp_path) in found.where
     _write(tmp_path, {"a/b": "12345", "c": "1"})
+    (tmp_path / "d").hardlink_to(tmp_path / "c")
     assert folder_bytes(tmp_path) == 6
     assert folder_bytes(tmp_path / "none") == 0
 

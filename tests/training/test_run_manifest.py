@@ -60,6 +60,8 @@ def test_what_every_call_may_choose_can_be_asked_for_alone() -> None:
     assert changed.checkpoints.keep == 1
     again = with_changeable(begun, small_recipe())
     assert (again.machine.parallel, again.machine.activation_checkpointing) == ("auto", False)
+    with pytest.raises(TrainingError, match="was begun with other settings"):
+        _manifest(plain, plain).check_settings(Path("run"), begun, Recipe())
     with_another = build_recipe(None, ["machine.check_memory=false", "seed=7"], {})
     with pytest.raises(TrainingError, match="seed was 0 and is now 7"):
         _manifest(plain, plain).check_settings(Path("run"), begun, with_another)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from llamita.config import preset
+from llamita.files import remove_leftovers
 from llamita.formats.huggingface import save_model_directory
 from llamita.model import Transformer
 from llamita.tokenizer import load_tokenizer
@@ -17,18 +18,22 @@ from llamita.training.initial import InitialModel
 from llamita.training.new_model import new_model
 from llamita.training.rank_memory import ParameterCounts
 from llamita.training.recipe import Recipe
-from tests.training.parallel_jobs import batch_of, learn_in_bfloat16
-from tests.training.rank_jobs import (
-    begin_with,
+from tests.training.gathering_jobs import (
     fail_amid_gathering,
     gather_pieces,
     keep_back_a_part,
+    pieces,
+)
+from tests.training.parallel_jobs import batch_of, learn_in_bfloat16
+from tests.training.rank_jobs import (
+    begin_with,
+    die_while_looking,
+    learn_from,
     look_for_folders,
     memory_to_build,
-    pieces,
     shape,
 )
-from tests.training.ranks import all_well, run_ranks
+from tests.training.ranks import Killed, all_well, run_ranks
 from tests.training.runs import are_same
 
 
@@ -96,3 +101,23 @@ def test_a_folder_that_a_rank_does_not_share_is_refused_on_all(tmp_path: Path) -
     assert len(set(told)) == 1
     assert told[0].startswith(f"rank 2: {tmp_path / 'b'} on ")
     assert not list((tmp_path / "a").iterdir())
+
+
+def test_what_a_rank_killed_meanwhile_leaves_in_the_folder_is_cleared_away(tmp_path: Path) -> None:
+    outcomes = run_ranks(2, die_while_looking, tmp_path)
+    assert isinstance(outcomes[0], Killed)
+    assert len(list(tmp_path.iterdir())) == 1
+    remove_leftovers(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_ranks_learn_from_one_teacher_in_one_precision(data: Path, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(data)
+    config = preset("tiny", tokenizer.vocab_size)
+    teachers = [tmp_path / "one", tmp_path / "other"]
+    for seed, path in enumerate(teachers):
+        save_model_directory(Transformer(config).initialize(seed), path, tokenizer, torch.float32)
+    refused = f"rank 1 reads another teacher in {teachers[0]} than rank 0."
+    assert all_well(run_ranks(2, learn_from, teachers, data)) == [refused] * 2
+    told = all_well(run_ranks(2, learn_from, teachers[:1] * 2, data))
+    assert told == ["float32 torch.float32"] * 2
