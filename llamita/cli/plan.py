@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +16,11 @@ from llamita.cli.options import JsonOption
 from llamita.cli.progress import say
 from llamita.errors import ConfigError, DataError
 
+if TYPE_CHECKING:
+    from llamita.training.plan import Plan
+
 DEFAULT_HOURS = 1.0
+MOST_SECONDS = 1e9
 # Python itself, before and after what is imported here.
 PYTHON_SECONDS = 0.5
 
@@ -60,6 +65,13 @@ def command(
     if ranks is not None or device is not None:
         from llamita.cli.plan_cluster import cluster_models, print_cluster
 
+        _refuse_beside_ranks(
+            hours=hours,
+            minutes=minutes,
+            tokenizer=tokenizer,
+            recipe=recipe,
+            measure_seconds=measure_seconds,
+        )
         models = cluster_models(ranks, device, text or [], preset, params)
         print_cluster(models, as_json)
         return
@@ -69,26 +81,29 @@ def command(
             hint="To train that one: llamita train DATA -o RUN --preset NAME or --params SIZE",
         )
     seconds = _budget(hours, minutes)
+    if measure_seconds is not None and not 0 < measure_seconds < MOST_SECONDS:
+        raise ConfigError(
+            f"--measure-seconds is {measure_seconds:g}; it must be above 0.",
+            hint="Leave it out to measure for two minutes at most.",
+        )
     if not text:
         raise DataError(
             "there is no TEXT to plan for.",
             hint="Give it: llamita plan TEXT… --hours 1. For a cluster, on paper: "
             "llamita plan --ranks 8 --device h100",
         )
-    if recipe is not None and not recipe.absolute().parent.is_dir():  # before two minutes are spent
-        raise ConfigError(
-            f"--recipe is {recipe}, and there is no folder {recipe.parent}.",
-            hint="Make it, or name a file in a folder that is there.",
-        )
+    if recipe is not None:
+        _check_writable(recipe)  # before two minutes are spent
     begun = time.perf_counter()
     import llamita.training.run  # noqa: F401  # what every training command loads
+    from llamita.training.interrupt import raised_ends
     from llamita.training.plan_data import ready_to_measure
     from llamita.training.plan_report import as_json as plan_json
     from llamita.training.planner import MEASURE_SECONDS, Planner
 
     loading = time.perf_counter() - begun + PYTHON_SECONDS
     limit = MEASURE_SECONDS if measure_seconds is None else measure_seconds
-    with TemporaryDirectory(prefix="llamita-plan-") as folder:
+    with raised_ends(), TemporaryDirectory(prefix="llamita-plan-") as folder:
         ready = ready_to_measure(text, tokenizer, Path(folder), say)
         planner = Planner(
             ready.sources,
@@ -101,20 +116,24 @@ def command(
         plan = planner.plan(seconds)
     result = plan_json(plan)
     result["recipe"] |= ready.recipe_data
-    if recipe is not None:
-        _write_recipe(result["recipe"], recipe)
     if as_json:
         print(json.dumps({**result, "prepare": ready.preparation}))
-        return
+    else:
+        _print_plan(plan, _next(text, ready.preparation, recipe, result["recipe"]))
+    if recipe is not None:
+        _write_recipe(result["recipe"], recipe)
+
+
+def _print_plan(plan: Plan, commands: list[str]) -> None:
     from llamita.training.plan_report import describe, notes, spell_seconds
 
-    print(f"For {spell_seconds(seconds)} on this machine:")
+    print(f"For {spell_seconds(plan.budget_seconds)} on this machine:")
     for name, value in describe(plan):
         print(f"  {name:<14} {value}")
     for note in notes(plan):
         print(note)
     print("next:")
-    for line in _next(text, ready.preparation, recipe, result["recipe"]):
+    for line in commands:
         print(f"  {line}")
 
 
@@ -129,9 +148,43 @@ def _budget(hours: float | None, minutes: float | None) -> float:
     else:
         value = DEFAULT_HOURS if hours is None else hours
         name, seconds = "--hours", 3600 * value
-    if not 0 < seconds < 1e9:
-        raise ConfigError(f"{name} is {value:g}; it must be above 0.", hint="Such as --minutes 30.")
+    if not 0 < seconds < MOST_SECONDS:
+        raise ConfigError(
+            f"{name} is {value:g}; it must be above 0, and less than {MOST_SECONDS / 3.156e7:.0f} "
+            "years.",
+            hint="Such as --minutes 30.",
+        )
     return seconds
+
+
+def _refuse_beside_ranks(**options: object) -> None:
+    """A cluster is planned on paper: what says how to measure this machine has no meaning."""
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(
+                f"--{name.replace('_', '-')} {value} is given beside --ranks or --device: a "
+                "cluster is planned on paper, for no text and no time.",
+                hint="Leave it out, or leave --ranks and --device out to measure this machine.",
+            )
+
+
+def _check_writable(recipe: Path) -> None:
+    folder = recipe.absolute().parent
+    if not folder.is_dir():
+        raise ConfigError(
+            f"--recipe is {recipe}, and there is no folder {recipe.parent}.",
+            hint="Make it, or name a file in a folder that is there.",
+        )
+    if recipe.is_dir():
+        raise ConfigError(
+            f"--recipe is {recipe}, which is a folder.",
+            hint=f"Name a file, such as {recipe / 'plan.toml'}",
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"--recipe is {recipe}, and nothing can be written to {recipe.parent}.",
+            hint="Name a file in a folder of your own.",
+        )
 
 
 def _write_recipe(settings: dict[str, Any], path: Path) -> None:

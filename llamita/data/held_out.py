@@ -13,6 +13,10 @@ from llamita.errors import DataError
 from llamita.text.documents import Document
 
 
+class OneSidedError(DataError):
+    """All documents of a text fall on one side of the split."""
+
+
 def is_held_out(text: str, val_fraction: float) -> bool:
     """Whether a (cleaned) text belongs to `val`: true for about `val_fraction` of all texts."""
     digest = hashlib.sha256(text.encode("utf-8")).digest()
@@ -24,7 +28,8 @@ def require_both_sides(documents: Iterable[Document], val_fraction: float) -> No
     nothing is to be held out).
 
     Raises:
-        DataError: there is none on one side; the message has the number of documents.
+        DataError: no document is left.
+        OneSidedError: there is none on one side; the message has the number of documents.
     """
     missing = {True, False} if val_fraction > 0 else {False}
     count = 0
@@ -37,7 +42,7 @@ def require_both_sides(documents: Iterable[Document], val_fraction: float) -> No
         raise DataError("no document is left after cleaning: the text is all whitespace.")
     side = "training" if True in missing else "held-out"
     found = "the only document falls" if count == 1 else f"all {count:,} documents fall"
-    raise DataError(
+    raise OneSidedError(
         f"{found} on the {side} side of the split (--val-fraction {val_fraction:g}, by a hash of "
         "each document).",
         hint="Give more documents, or cut long ones at blank lines with --max-document-chars "

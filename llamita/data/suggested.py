@@ -7,11 +7,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from llamita.data.manifest import Manifest
 from llamita.data.prepare import Reporter, prepare
 from llamita.errors import TokenizerError
-from llamita.text.documents import MAX_DOCUMENT_CHARS, ReadCounts, read_files
+from llamita.text.documents import MAX_DOCUMENT_CHARS, Document, ReadCounts, read_files
 from llamita.text.sources import TextFile, find_text_files
 
 # About one token for each so many bytes of text keeps every token seen often enough.
@@ -71,11 +72,11 @@ def prepare_as_suggested(
 
 
 def sample_text(paths: Sequence[Path], limit: int, max_document_chars: int, out: Path) -> float:
-    """Write up to about `limit` bytes of the text at `paths` to the JSONL file `out`.
+    """Write up to about `limit` bytes of text from `paths` to the JSONL file `out`.
 
     Files come in an order that says nothing about them, and a large one gives its beginning.
-    Documents are cut as `prepare` would. Returns the part of the text, by bytes on the disk, that
-    was taken.
+    Documents are cut as `prepare` would. Returns the part of the text that was taken: the rest is
+    known by its bytes on the disk, of which that of each file held so much text.
 
     Raises:
         DataError: a file is damaged or no text.
@@ -84,23 +85,46 @@ def sample_text(paths: Sequence[Path], limit: int, max_document_chars: int, out:
     total = sum(file.path.stat().st_size for file in files)
     files.sort(key=lambda file: hashlib.sha256(str(file.path.name).encode()).digest())
     most = max(limit // _SPREAD, limit // max(1, len(files)))
-    taken = 0
+    taken, on_disk = 0, 0.0
     with out.open("w", encoding="utf-8") as target:
         for file in files:
-            counts = ReadCounts()
-            for document in read_files(
-                [file], max_document_chars=max_document_chars, counts=counts, chats=True
-            ):
-                chat = document.chat
-                line = (
-                    {"text": document.text}
-                    if chat is None
-                    else {"messages": chat.messages, "tools": chat.tools}
-                )
-                target.write(json.dumps(line, ensure_ascii=False) + "\n")
-                if counts.bytes_read >= most:
-                    break
-            taken += counts.bytes_read
+            written, share = _write_beginning(file, most, max_document_chars, target)
+            taken += written
+            on_disk += share * file.path.stat().st_size
             if taken >= limit:
                 break
-    return min(1.0, taken / max(1, total))
+    return min(1.0, on_disk / max(1, total))
+
+
+def _write_beginning(
+    file: TextFile, most: int, max_document_chars: int, target: TextIO
+) -> tuple[int, float]:
+    """Write documents until they have `most` bytes of text; how many were written, and what part
+    of the file's text that is.
+
+    A file is read in chunks, ahead of its documents. So it is read on to the next chunk, when all
+    documents of those before are counted: compressed text is many times what lies on the disk.
+    """
+    counts = ReadCounts()
+    written, text, chunks_end = 0, 0, 0
+    for document in read_files(
+        [file], max_document_chars=max_document_chars, counts=counts, chats=True
+    ):
+        if counts.bytes_read > chunks_end > 0 and written >= most:
+            return written, written / text * chunks_end / file.path.stat().st_size
+        chunks_end = counts.bytes_read
+        if written < most:
+            target.write(_line(document) + "\n")
+            written += len(document.text.encode())
+        text += len(document.text.encode())
+    return written, written / max(1, text)
+
+
+def _line(document: Document) -> str:
+    chat = document.chat
+    line = (
+        {"text": document.text}
+        if chat is None
+        else {"messages": chat.messages, "tools": chat.tools}
+    )
+    return json.dumps(line, ensure_ascii=False)

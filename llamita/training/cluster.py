@@ -10,7 +10,6 @@ while the one before computes, under ddp gradients are summed while the backward
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,8 +18,9 @@ from llamita.errors import ConfigError
 from llamita.training.activations import Pass, kept_of_layer
 from llamita.training.communication import Communication, step_communication
 from llamita.training.devices import Device, device_named
-from llamita.training.meter import training_flops
+from llamita.training.meter import muon_flops, training_flops
 from llamita.training.rank_memory import MemoryEstimate, Parallel, ParameterCounts, rank_memory
+from llamita.training.scaling import best_batch, power_of_two
 
 TOKENS_PER_PARAMETER = 20  # Chinchilla (arXiv:2203.15556)
 
@@ -31,7 +31,6 @@ _OPTIMIZER_BYTES = {"adamw": 40, "muon": 32}  # a parameter: moments, weights, g
 _LOSS_BYTES = 12  # a logit: written, read, its gradient written, and read twice
 _LAUNCHES = 30  # kernels of a compiled layer, forward and backward
 _LAUNCH_SECONDS = 4e-6
-_NEWTON_SCHULZ_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -186,7 +185,7 @@ def planned_cluster(
 
 def usual_tokens_per_step(tokens: float) -> int:
     """The batch that suits a run over `tokens`, by Step Law (arXiv:2503.04715): a power of two."""
-    return int(2 ** round(math.log2(0.58 * tokens**0.571)))
+    return power_of_two(best_batch(tokens))
 
 
 def _plan(
@@ -267,18 +266,8 @@ def _optimizer_seconds(
 
 
 def newton_schulz_seconds(config: ModelConfig, device: Device) -> float:
-    """Seconds of Muon's iteration over all matrices of the layers.
-
-    A step takes x xT, its square, and the product with x: 2 m² n, 2 m³ and 2 m² n for m <= n.
-    """
-    hidden = config.hidden_size
-    queries = config.num_attention_heads * config.head_dim
-    keys = config.num_key_value_heads * config.head_dim
-    shapes = 2 * [(hidden, queries)] + 2 * [(hidden, keys)]
-    shapes += 3 * [(hidden, config.intermediate_size)]
-    one = sum(4.0 * min(shape) ** 2 * max(shape) + 2.0 * min(shape) ** 3 for shape in shapes)
-    flops = _NEWTON_SCHULZ_STEPS * config.num_hidden_layers * one
-    return flops / _product_rate(config, device)
+    """Seconds of Muon's iteration over all matrices of the layers."""
+    return muon_flops(config) / _product_rate(config, device)
 
 
 def _product_rate(config: ModelConfig, device: Device) -> float:

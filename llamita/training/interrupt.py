@@ -1,10 +1,13 @@
-"""Ctrl-C asks politely: the step in progress is finished, then the run saves and stops."""
+"""Ctrl-C asks politely: the step in progress is finished, then the run saves and stops.
+
+What saves nothing stops at once instead, and cleans up.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -37,11 +40,34 @@ def noted_interrupts(*, patient: bool = False) -> Iterator[Interrupt]:
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
-    names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
-    signals = [signal.Signals[name] for name in names if hasattr(signal, name)]
-    previous = [signal.signal(name, interrupt.ask) for name in signals]
-    try:
+    with _handled(("SIGINT", "SIGTERM", "SIGHUP"), interrupt.ask):
         yield interrupt
+
+
+@contextmanager
+def raised_ends() -> Iterator[None]:
+    """Inside the block, SIGTERM and a closed terminal raise KeyboardInterrupt as Ctrl-C does, so
+    that temporary folders go away. Signals reach the main thread alone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with _handled(("SIGTERM", "SIGHUP"), _raise):
+        yield
+
+
+def _raise(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _handled(
+    names: tuple[str, ...], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    """Inside the block, `handler` gets these signals; Windows has no SIGHUP."""
+    signals = [signal.Signals[name] for name in names if hasattr(signal, name)]
+    previous = [signal.signal(name, handler) for name in signals]
+    try:
+        yield
     finally:
-        for name, handler in zip(signals, previous, strict=True):
-            signal.signal(name, handler)
+        for name, before in zip(signals, previous, strict=True):
+            signal.signal(name, before)

@@ -15,6 +15,7 @@ from llamita.training.accounting import (
     estimate_disk,
     estimate_memory,
 )
+from llamita.training.disk import DiskError
 from llamita.training.fitting import Setting, nearest_setting, with_more_gpus
 from llamita.training.recipe import Recipe
 from llamita.training.room import Machine, folder_bytes, free_disk, gigabytes
@@ -164,7 +165,7 @@ def _check_disk(run: Path, disk: DiskEstimate, recipe: Recipe) -> None:
         if recipe.checkpoints.keep_every is not None:
             changes.append("no checkpoints.keep_every")
         hint = f"This fits ({gigabytes(least)}): {' and '.join(changes)}. {hint}"
-    raise TrainingError(
+    raise DiskError(
         f"the run needs {gigabytes(disk.total)} of disk, where {gigabytes(free)} are {room.where}: "
         f"{kept} checkpoints of {gigabytes(disk.checkpoint)} (one being written) + models "
         f"{gigabytes(disk.models)}.",

@@ -7,6 +7,9 @@ from typing import Any
 from llamita.config import ModelConfig
 from llamita.evaluation.machine import matrix_peak, peak_memory
 
+NEWTON_SCHULZ_STEPS = 5
+"""Of Muon's iteration, as PyTorch's own has it."""
+
 
 def training_flops(config: ModelConfig, context_length: int) -> float:
     """Floating-point operations that training takes for a token, forward and backward.
@@ -22,6 +25,17 @@ def training_flops(config: ModelConfig, context_length: int) -> float:
     keys = window - window**2 / (2 * context_length)
     queries = config.num_attention_heads * config.head_dim
     return 6.0 * parameters + 12.0 * config.num_hidden_layers * queries * keys
+
+
+def muon_flops(config: ModelConfig) -> float:
+    """Operations of Muon's iteration over all matrices of the layers, once a step: for m <= n,
+    2 m² n, 2 m³ and 2 m² n."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    queries = config.num_attention_heads * config.head_dim
+    keys = config.num_key_value_heads * config.head_dim
+    shapes = 2 * [(hidden, queries)] + 2 * [(hidden, keys)] + 3 * [(hidden, inner)]
+    layer = sum(4.0 * min(shape) ** 2 * max(shape) + 2.0 * min(shape) ** 3 for shape in shapes)
+    return NEWTON_SCHULZ_STEPS * config.num_hidden_layers * layer
 
 
 class Meter:

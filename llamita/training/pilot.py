@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 
 from llamita.config import ModelConfig
 from llamita.errors import Interrupted
-from llamita.evaluation.machine import peak_memory
 from llamita.formats.detect import RECIPE
+from llamita.training.disk import DiskError
 from llamita.training.manifest import RunManifest
 from llamita.training.metrics import METRICS_NAME, read_metrics
 from llamita.training.observer import Observer
@@ -37,7 +37,6 @@ class Measured:
         startup_seconds: before the first step: data, model, compiling.
         look_seconds: of a validation with its sample and save.
         bits_per_byte: on the held-out rows at the end; None where nothing is held out.
-        peak_memory: bytes that this process held at most so far; None where nobody tells.
     """
 
     config: ModelConfig
@@ -46,7 +45,6 @@ class Measured:
     startup_seconds: float
     look_seconds: float
     bits_per_byte: float | None
-    peak_memory: int | None
 
     @property
     def tokens(self) -> int:
@@ -54,14 +52,18 @@ class Measured:
 
 
 def measure(sources: Sequence[Source], recipe: Recipe, work: Path) -> Measured:
-    """Train as `recipe` says, which has a number of steps and one validation, below `work`.
+    """Train as `recipe` says, which has a number of steps and one validation, below `work`. The
+    data is taken as it is: whoever plans has checked it once.
 
     Raises:
         LlamitaError: as `train` does.
-        KeyboardInterrupt: Ctrl-C.
+        KeyboardInterrupt: Ctrl-C, however late.
     """
+    checkpoints = recipe.checkpoints.model_copy(update={"keep": 1})
+    recipe = recipe.model_copy(update={"checkpoints": checkpoints})
     seconds: list[float] = []
     ends: list[float] = []
+    late_stops: list[bool] = []
     started = time.perf_counter()
 
     def note(rate: float) -> None:
@@ -71,12 +73,21 @@ def measure(sources: Sequence[Source], recipe: Recipe, work: Path) -> Measured:
     with TemporaryDirectory(prefix="pilot-", dir=work) as folder:
         run = Path(folder) / "run"
         observer = Observer(
-            say=lambda text: None, on_step=lambda step, steps, loss, rate: note(rate)
+            say=lambda text: None,
+            on_step=lambda step, steps, loss, rate: note(rate),
+            on_late_stop=lambda: late_stops.append(True),
         )
         try:
-            train(sources, run, recipe, observer=observer)
+            train(sources, run, recipe, is_checked=True, observer=observer)
         except Interrupted as error:
             raise KeyboardInterrupt from error
+        except DiskError as error:
+            raise DiskError(
+                f"a pilot run has no room in {work}: {error.message}",
+                hint="Name a folder that has more in the environment: TMPDIR=FOLDER",
+            ) from error
+        if late_stops:
+            raise KeyboardInterrupt
         finished = time.perf_counter()
         last = read_metrics(run / METRICS_NAME)[-1]
         config = RunManifest.load(run).shape
@@ -93,5 +104,4 @@ def measure(sources: Sequence[Source], recipe: Recipe, work: Path) -> Measured:
         startup_seconds=ends[0] - seconds[0] - started,
         look_seconds=finished - ends[-1],
         bits_per_byte=last.get("validation_bits_per_byte"),
-        peak_memory=peak_memory(settled.machine.device),
     )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from llamita.training.forecast import shipped_runs
+from llamita.training.plan import Plan
 from llamita.training.plan_shapes import CONTEXT_LENGTH
-from llamita.training.planner import Plan, planned_settings
+from llamita.training.room import free_disk, gigabytes
 
 _WORTH_LESS_FROM = 4.0  # readings: up to there new text would hardly be better (arXiv:2305.16264)
 _HARDLY_READ = 0.5  # of the text
@@ -15,7 +18,8 @@ _FAR = 30.0  # times the pilot's tokens
 
 def notes(plan: Plan) -> list[str]:
     """What a person should know before the time is spent."""
-    return [note for note in (_of_text(plan), _of_time(plan), _of_pilot(plan)) if note]
+    parts = (_of_text, _of_small_text, _of_time, _of_room, _of_pilot, _of_disk)
+    return [note for note in (part(plan) for part in parts) if note]
 
 
 def _of_text(plan: Plan) -> str | None:
@@ -27,18 +31,29 @@ def _of_text(plan: Plan) -> str | None:
             f"{spell_seconds(plan.budget_seconds)}. Only more text makes the model better."
         )
     if epochs > _WORTH_LESS_FROM:
-        law_tokens = plan.effective_tokens / plan.training.tokens
+        worth = plan.effective_tokens / plan.training.tokens
         return (
             f"The text is small for this time: it is read {epochs:.1f} times, which is worth "
-            f"{law_tokens:.0%} of as much new text. More text would help; keep RUN/best, as a "
+            f"{worth:.0%} of as much new text. More text would help; keep RUN/best, as a "
             "model may begin to learn the text by heart."
         )
     return None
 
 
+def _of_small_text(plan: Plan) -> str | None:
+    smallest = min(run["unique_tokens"] for run in shipped_runs())
+    if plan.training.unique_tokens >= smallest:
+        return None
+    return (
+        f"The text has {plan.training.unique_tokens:,.0f} tokens, fewer than any that forecasts "
+        f"were fitted to ({smallest:,}): its own is a guess. Keep RUN/best, which may be better "
+        "than the end of the run."
+    )
+
+
 def _of_time(plan: Plan) -> str | None:
     epochs = plan.training.epochs
-    if plan.steps < _HARDLY_BEGUN:
+    if plan.steps == plan.most_steps and plan.steps < _HARDLY_BEGUN:
         return (
             f"The time is too small: {plan.steps} steps hardly begin to train a model. "
             f"{_HARDLY_BEGUN} would take {spell_seconds(plan.step_seconds * _HARDLY_BEGUN)}."
@@ -49,6 +64,25 @@ def _of_time(plan: Plan) -> str | None:
             f"would take this model {spell_seconds(plan.seconds / epochs)}."
         )
     return None
+
+
+def _of_room(plan: Plan) -> str | None:
+    if not plan.candidate.is_capped:
+        return None
+    return (
+        "A smaller model is forecast to end lower, but with more tokens than the forecasts know: "
+        "so this one was taken by the rule that a model has room for so many tokens a parameter."
+    )
+
+
+def _of_disk(plan: Plan) -> str | None:
+    room = free_disk(Path())
+    if plan.disk_bytes <= room.bytes:
+        return None
+    return (
+        f"The run needs {gigabytes(plan.disk_bytes)} of disk, where {gigabytes(room.bytes)} are "
+        f"{room.where}: keep RUN on another, or make room."
+    )
 
 
 def _of_pilot(plan: Plan) -> str | None:
@@ -119,7 +153,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
             "bits_per_byte": plan.pilot.bits_per_byte,
         },
         "notes": notes(plan),
-        "recipe": planned_settings(recipe),
+        "recipe": recipe.model_dump(mode="json", exclude_none=True, exclude_unset=True),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -15,7 +15,12 @@ from llamita.training.forecast import ScalingLaw, Training, shipped_law
 from llamita.training.recipe import Recipe
 from llamita.training.recipe_file import parse_recipe
 from llamita.training.room import free_cuda_memory, free_memory
-from llamita.training.scaling import best_batch, inner_parameters, peak_learning_rate
+from llamita.training.scaling import (
+    best_batch,
+    inner_parameters,
+    peak_learning_rate,
+    power_of_two,
+)
 from llamita.training.speed import SpeedModel
 
 CONTEXT_LENGTH = 256
@@ -27,6 +32,7 @@ _NARROWEST, _NARROWEST_OF_MANY = 64, 96
 _MANY_TOKENS = 2048
 _SMALLEST_HEAD = 32  # attention over smaller heads takes longer than it is worth
 _LEAST_STEPS = 50
+_LEAST_USEFUL = 150  # steps that no text is too small for
 # Larger shapes are not looked at: those that see less than so many tokens a parameter even at the
 # machine's peak (in float32; of a lower precision it is up to three times that), or that have more
 # parameters than so many for each token of the text.
@@ -77,13 +83,20 @@ class Shape:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A shape with the recipe and the steps that fit the time, and the law's loss for them, over
-    the text's scale."""
+    """A shape for a time and a text.
+
+    Attributes:
+        steps: those that are worth taking, of `most_steps` that fit the time.
+        relative_loss: the law's for them, over the text's scale.
+        is_capped: another shape's is less, but that has no room for so many tokens.
+    """
 
     shape: Shape
     recipe: Recipe
     steps: int
+    most_steps: int
     relative_loss: float
+    is_capped: bool = False
 
 
 class Shapes:
@@ -123,14 +136,17 @@ class Shapes:
         return [first] if second is first else [first, second]
 
     def best(self, speed: SpeedModel, seconds: float) -> Candidate | None:
-        """The shape with the best forecast for what fits `seconds`; None where none does."""
+        """The shape with the best forecast for what fits `seconds`, of those that have room for so
+        many tokens; None where none fits."""
         candidates = [self._candidate(shape, speed, seconds) for shape in self.all]
-        found = [one for one in candidates if one.steps >= 1]
-        enough = [one for one in found if one.steps >= _LEAST_STEPS]
+        found = [one for one in candidates if one.most_steps >= 1]
+        enough = [one for one in found if one.most_steps >= _LEAST_STEPS]
         if not enough:  # whatever takes the most steps
-            return max(found, key=lambda one: one.steps, default=None)
+            return max(found, key=lambda one: one.most_steps, default=None)
         able = [one for one in enough if self._tokens_a_parameter(one) <= _MOST_TOKENS]
-        return min(able or enough[-1:], key=lambda one: one.relative_loss)
+        best = min(able or enough[-1:], key=lambda one: one.relative_loss)
+        least = min(one.relative_loss for one in enough)
+        return replace(best, is_capped=best.relative_loss > least)
 
     def _tokens_a_parameter(self, candidate: Candidate) -> float:
         tokens = candidate.steps * candidate.recipe.tokens_per_step
@@ -149,8 +165,10 @@ class Shapes:
 
     def useful_steps(self, shape: Shape, recipe: Recipe, most: int) -> int:
         """Of up to `most` steps those with the best forecast: from some number on a small text is
-        learned by heart."""
-        tried = {max(1, round(most * 0.9**number)) for number in range(150)}
+        learned by heart. A few are taken all the same, as the law knows no text so small that they
+        would be too many, and a run keeps its best model."""
+        least = min(most, _LEAST_USEFUL)
+        tried = {max(least, round(most * 0.9**number)) for number in range(150)}
         return min(sorted(tried), key=lambda steps: self._loss(shape, recipe, steps))
 
     def _loss(self, shape: Shape, recipe: Recipe, steps: int) -> float:
@@ -162,13 +180,13 @@ class Shapes:
         rows = _ROWS
         for _ in range(3):  # the batch follows from the tokens, and they from its speed
             recipe = shape.recipe(1, rows=rows)
-            steps = max(0, int(seconds / speed.step_seconds(shape.config, recipe)))
-            steps = self.useful_steps(shape, recipe, steps) if steps else 0
+            most = max(0, int(seconds / speed.step_seconds(shape.config, recipe)))
+            steps = self.useful_steps(shape, recipe, most) if most else 0
             wanted = _rows_for(steps * recipe.tokens_per_step)
             if wanted == rows:
                 break
             rows = wanted
-        return Candidate(shape, recipe, steps, self._loss(shape, recipe, steps))
+        return Candidate(shape, recipe, steps, most, self._loss(shape, recipe, steps))
 
     def _fitting(self) -> Iterator[Shape]:
         room = free_cuda_memory() if self._device == "cuda" else free_memory()
@@ -210,10 +228,7 @@ def _config(parameters: int, vocab_size: int) -> ModelConfig | None:
 
 def _rows_for(tokens: int) -> int:
     """Rows of a step: the power of two nearest to Step Law's batch, but not fewer than usual."""
-    rows = _ROWS
-    while rows < _MOST_ROWS and rows * CONTEXT_LENGTH * 2**0.5 < best_batch(tokens):
-        rows *= 2
-    return rows
+    return min(max(power_of_two(best_batch(tokens) / CONTEXT_LENGTH), _ROWS), _MOST_ROWS)
 
 
 def _size_text(parameters: int) -> str:

@@ -2,27 +2,29 @@
 
 A few shapes are timed and a pilot run is made on the text itself, all within two minutes. Of all
 sizes the one is taken whose forecast is best for the tokens that this machine can train it on in
-the time: a larger model learns more from each token, and sees fewer.
+the time: a larger model learns more from each token, and sees fewer. Of a long time, which the law
+knows nothing of, a model also has room for so many tokens only.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llamita.data.training_data import TrainingData
 from llamita.errors import DataError, TrainingError
 from llamita.evaluation.machine import matrix_peak
 from llamita.model.placement import choose_device
 from llamita.training.accounting import estimate_disk, estimate_memory
 from llamita.training.forecast import Forecast, Training, shipped_law
-from llamita.training.inputs import open_sources
 from llamita.training.pilot import Measured, measure
+from llamita.training.plan import Plan
+from llamita.training.plan_data import checked_data
+from llamita.training.plan_schedule import Way, best_schedule
 from llamita.training.plan_shapes import Candidate, Shape, Shapes
-from llamita.training.recipe import Recipe, Source
+from llamita.training.recipe import Source
 from llamita.training.scaling import inner_parameters
 from llamita.training.speed import SpeedModel, Timed
 
@@ -31,51 +33,10 @@ MEASURE_SECONDS = 112.0
 
 _TIMED_STEPS = 4
 _LONGEST_TIMED_STEP = 4.0  # seconds
-_FURTHER = 5.0  # times the operations of the first timed shape that the second has
-_PILOT_STEPS = 40  # fewer teach nothing that could be continued
+_FURTHER = 5.0  # times the parameters of the first timed shape, but for tables, in the second
+_PILOT_STEPS = 40  # fewer teach nothing that could be continued, whatever time is left
 _SHORT_PILOT_STEPS = 25
 _COMPILE_FROM = 480.0  # seconds of a run: a shorter one does not win compiling back
-_LOOKING = 0.05  # of the time goes into validations
-_MOST_LOOKS = 10
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run that fits, and what it is expected to take and to give.
-
-    Attributes:
-        candidate: its shape, recipe and steps.
-        seconds: of the whole command `llamita train`, from start to end.
-        forecast: its validation bits per byte at the end.
-        training: what it learns with.
-        budget_seconds: the time it was planned for.
-        most_steps: how many would fit that time.
-        step_seconds: of one of them.
-        effective_tokens: as many new tokens are worth what is read, some of it again.
-        pilot: the short run the forecast begins with.
-        ram_bytes: at its fullest moment, of the device where that is no CPU.
-        disk_bytes: of the run's folder at its fullest.
-    """
-
-    candidate: Candidate
-    seconds: float
-    forecast: Forecast
-    training: Training
-    budget_seconds: float
-    most_steps: int
-    step_seconds: float
-    effective_tokens: float
-    pilot: Measured
-    ram_bytes: int
-    disk_bytes: int
-
-    @property
-    def parameters(self) -> int:
-        return self.candidate.shape.config.count_parameters()
-
-    @property
-    def steps(self) -> int:
-        return self.candidate.steps
 
 
 class Planner:
@@ -102,11 +63,10 @@ class Planner:
     ) -> None:
         self._deadline = time.monotonic() + measure_seconds
         self._sources = sources
-        self._start_seconds = start_seconds
         self._work = work
         self._say = say
-        self._data = open_sources(sources, say)
-        _require_held_out(self._data)
+        self._data, checking_seconds = checked_data(sources, say)
+        self._start_seconds = start_seconds + checking_seconds
         self._unique_tokens = self._data.train_tokens / text_share
         self._machine: dict[str, Any] = {"compile": "off"}
         self._timed: list[Timed] = []
@@ -183,7 +143,7 @@ class Planner:
         self, shapes: Shapes, chosen: Candidate, budget_seconds: float
     ) -> tuple[Measured | None, Measured]:
         """Whole runs of the chosen shape, or of the largest that can take enough steps: a short
-        one, where there is time for it, and one of four times its length."""
+        one of a fifth of the time, where that is enough, and one of what is left."""
         compiles = budget_seconds >= _COMPILE_FROM and _has_compiler(self._machine["device"])
         left = self._deadline - time.monotonic() - 2 * self._startup_seconds
         left *= 0.5 if compiles else 0.9
@@ -200,7 +160,7 @@ class Planner:
             self._note(shape, shorter)
             left -= time.monotonic() - begun
             step = self._expected_step(shape)
-        steps = max(1, min(chosen.steps, int(left / step)))
+        steps = min(chosen.steps, max(_PILOT_STEPS, int(left / step)))
         recipe = shape.recipe(
             steps,
             watch=watch,
@@ -226,43 +186,63 @@ class Planner:
         budget_seconds: float,
     ) -> Plan:
         """Steps, looks and whether to compile, now that all is measured."""
-        step_seconds = self._speed.step_seconds(chosen.shape.config, chosen.recipe)
-        startup, is_compiled = self._startup_seconds, False
-        before = budget_seconds - self._start_seconds
-        if pilot.recipe.machine.compile == "on":
-            eager = self._speed.step_seconds(pilot.config, pilot.recipe)
-            compiled = step_seconds * pilot.step_seconds / eager
-            if (before - pilot.startup_seconds) / compiled > (before - startup) / step_seconds:
-                startup, step_seconds, is_compiled = pilot.startup_seconds, compiled, True
-        else:
-            startup = max(startup, pilot.startup_seconds)
-        look = pilot.look_seconds * max(1.0, step_seconds / pilot.step_seconds)
-        looks = max(1, min(_MOST_LOOKS, int(_LOOKING * budget_seconds / look)))
-        beside = self._start_seconds + startup + looks * look
-        most = max(1, int((budget_seconds - beside) / step_seconds))
-        steps = shapes.useful_steps(chosen.shape, chosen.recipe, most)
-        recipe = chosen.shape.recipe(
-            steps,
-            rows=chosen.recipe.batch.sequences * chosen.recipe.batch.accumulation,
-            watch={"validations": looks, "validation_tokens": validation_tokens(budget_seconds)},
-            machine={**self._machine, "compile": "on" if is_compiled else "off"},
+        schedule = best_schedule(
+            self._ways(chosen, pilot),
+            budget_seconds,
+            lambda most: shapes.useful_steps(chosen.shape, chosen.recipe, most),
         )
-        config, tokens = chosen.shape.config, steps * recipe.tokens_per_step
+        recipe = chosen.shape.recipe(
+            schedule.steps,
+            rows=chosen.recipe.batch.sequences * chosen.recipe.batch.accumulation,
+            watch={
+                "validations": schedule.looks,
+                "validation_tokens": validation_tokens(budget_seconds),
+            },
+            machine={**self._machine, "compile": "on" if schedule.way.is_compiled else "off"},
+        )
+        config, tokens = chosen.shape.config, schedule.steps * recipe.tokens_per_step
         training = Training(inner_parameters(config), tokens, self._unique_tokens)
         memory = estimate_memory(recipe, config)
         return Plan(
-            candidate=replace(chosen, recipe=recipe, steps=steps),
-            seconds=beside + steps * step_seconds,
+            candidate=replace(chosen, recipe=recipe, steps=schedule.steps),
+            seconds=schedule.seconds,
             forecast=self._forecast(training, shorter, pilot),
             training=training,
             budget_seconds=budget_seconds,
-            most_steps=most,
-            step_seconds=step_seconds,
+            most_steps=schedule.most_steps,
+            step_seconds=schedule.way.step,
             effective_tokens=shipped_law().effective_tokens(training),
             pilot=pilot,
             ram_bytes=memory.on_device or memory.in_ram,
             disk_bytes=estimate_disk(recipe, config).total,
         )
+
+    def _ways(self, chosen: Candidate, pilot: Measured) -> list[Way]:
+        """Uncompiled, and as the pilot ran, where that was compiled."""
+        step = self._speed.step_seconds(chosen.shape.config, chosen.recipe)
+        if pilot.recipe.machine.compile != "on":
+            startup = max(self._startup_seconds, pilot.startup_seconds)
+            return [self._way(startup, step, chosen, pilot)]
+        eager = self._speed.step_seconds(pilot.config, pilot.recipe)
+        compiled = step * pilot.step_seconds / eager
+        return [
+            self._way(self._startup_seconds, step, chosen, pilot),
+            self._way(pilot.startup_seconds, compiled, chosen, pilot, is_compiled=True),
+        ]
+
+    def _way(
+        self,
+        startup: float,
+        step: float,
+        chosen: Candidate,
+        pilot: Measured,
+        is_compiled: bool = False,
+    ) -> Way:
+        """A look takes longer than the pilot's as a token does, however many a step reads."""
+        token = step / chosen.recipe.tokens_per_step
+        slower = token / (pilot.step_seconds / pilot.recipe.tokens_per_step)
+        look = pilot.look_seconds * max(1.0, slower)
+        return Way(self._start_seconds + startup, step, look, is_compiled)
 
     def _forecast(self, run: Training, shorter: Measured | None, pilot: Measured) -> Forecast:
         """What `run` ends at, by the law with this text's scale and, given two pilots, floor."""
@@ -287,14 +267,6 @@ def validation_tokens(budget_seconds: float) -> int:
     return 16_384 if budget_seconds < 3600 else 32_768
 
 
-def _require_held_out(data: TrainingData) -> None:
-    if not any(folder.manifest.val.tokens for folder in data.folders):
-        raise DataError(
-            f"{data.described} holds no text out: nothing could be foretold of its validation.",
-            hint="Prepare the text again with a --val-fraction between 0 and 1.",
-        )
-
-
 def _has_compiler(device: str) -> bool:
     import torch
 
@@ -311,8 +283,3 @@ def _too_short(budget_seconds: float, speed: SpeedModel, smallest: Shape) -> Tra
         f"{step:.1f} s here, and getting ready comes before it.",
         hint="Plan for more --minutes.",
     )
-
-
-def planned_settings(recipe: Recipe) -> dict[str, Any]:
-    """What of a recipe is not as it is by itself, as tables of plain values."""
-    return recipe.model_dump(mode="json", exclude_none=True, exclude_unset=True)

@@ -53,10 +53,8 @@ from llamita.training.world import World
 
 @dataclass(frozen=True)
 class Summary:
-    """Where a run stands. `training_seconds` are those of all its calls together.
-
-    `is_told`: another rank tells the user.
-    """
+    """Where a run stands. `training_seconds` are those of all its calls together; `is_told` has
+    another rank tell the user."""
 
     run: Path
     data: tuple[Path, ...]
@@ -74,6 +72,7 @@ def train(
     *,
     must_exist: bool = False,
     allow_changed_data: bool = False,
+    is_checked: bool = False,
     observer: Observer = SILENT,
 ) -> Summary:
     """Start the run in `run`, or go on with it after its newest checkpoint.
@@ -81,11 +80,11 @@ def train(
     Args:
         data: a DATA folder (of `llamita prepare`, or token bins), or several with weights; None
             takes those of `requested`, or, for a run that exists, its own.
-        requested: the settings asked for; None means the defaults, or, for a run that exists, its
-            own.
+        requested: the settings asked for; None: the defaults, or those of a run that exists.
         must_exist: refuse to start anew.
         allow_changed_data: go on although the tokens are others than at the start, or begin
             although they are others than the recipe's.
+        is_checked: the data has the hashes it should have; the caller has just made sure.
 
     Raises:
         TrainingError: the run cannot start or go on; nothing was changed.
@@ -110,7 +109,8 @@ def train(
             if exists and (requested is None or is_saved):
                 recorded = RunManifest.load(run)
             sources = recorded_sources(data, requested, run if exists else None)
-            opened = open_sources(sources, observer.say, check=world.local_rank == 0)
+            check = world.local_rank == 0 and not is_checked
+            opened = open_sources(sources, observer.say, check=check)
         check_same(f"DATA in {opened.described}", opened.fingerprint, world)
         with held(run, world), _memory_errors():
             if recorded is not None:

@@ -50,3 +50,8 @@ def inner_parameters(config: ModelConfig) -> int:
 def best_batch(tokens: float) -> float:
     """Step Law's batch for a run of `tokens`, in tokens."""
     return 0.58 * math.pow(tokens, 0.571)
+
+
+def power_of_two(value: float) -> int:
+    """The nearest by ratio, at least 1."""
+    return int(2.0 ** round(math.log2(max(1.0, value))))

@@ -17,12 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from llamita.config import ModelConfig
-from llamita.training.meter import training_flops
+from llamita.training.meter import muon_flops, training_flops
 from llamita.training.recipe import Recipe
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
-_MUON_ITERATIONS = 5
 _PASSES_OF_A_LAYER = 12  # over values of the model's width, forward and backward
 _PASSES_OF_LOGITS = 4
 
@@ -38,8 +37,9 @@ class Timed:
 
 @dataclass(frozen=True)
 class SpeedModel:
-    """Seconds an operation and seconds a value moved; `known` are logarithms of the operations of
-    the timed shapes, ascending, and of what they took over what the two rates give."""
+    """Seconds an operation and seconds a value moved; `known` are logarithms of the operations that
+    a token takes in the timed shapes, ascending, and of what they took over what the two rates
+    give."""
 
     operation: float
     value: float
@@ -52,15 +52,21 @@ class SpeedModel:
         seconds = np.array([one.step_seconds for one in timed])
         rates = _rates(work / seconds[:, None])
         left = np.log(seconds / (work @ rates))
-        known = sorted(zip(np.log(work[:, 0]).tolist(), left.tolist(), strict=True))
+        sizes = [_size(one.config, one.recipe) for one in timed]
+        known = sorted(zip(sizes, left.tolist(), strict=True))
         return cls(float(rates[0]), float(rates[1]), tuple(known))
 
     def step_seconds(self, config: ModelConfig, recipe: Recipe) -> float:
         """Expected seconds of a step."""
         operations, values = step_work(config, recipe)
         places, left = zip(*self.known, strict=True)
-        correction = math.exp(float(np.interp(math.log(operations), places, left)))
+        correction = math.exp(float(np.interp(_size(config, recipe), places, left)))
         return correction * (self.operation * operations + self.value * values)
+
+
+def _size(config: ModelConfig, recipe: Recipe) -> float:
+    """The logarithm of a token's operations: of a shape the same, however many a step takes."""
+    return math.log(training_flops(config, recipe.batch.context_length))
 
 
 def step_work(config: ModelConfig, recipe: Recipe) -> tuple[float, float]:
@@ -75,17 +81,6 @@ def step_work(config: ModelConfig, recipe: Recipe) -> tuple[float, float]:
     values = config.num_hidden_layers * layer + _PASSES_OF_LOGITS * config.vocab_size
     moved = float(tokens * values + 10 * config.count_parameters())
     return operations, moved
-
-
-def muon_flops(config: ModelConfig) -> float:
-    """Operations of Muon's iteration over all matrices of the layers, once a step: for m <= n,
-    2 m² n, 2 m³ and 2 m² n."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    queries = config.num_attention_heads * config.head_dim
-    keys = config.num_key_value_heads * config.head_dim
-    shapes = 2 * [(hidden, queries)] + 2 * [(hidden, keys)] + 3 * [(hidden, inner)]
-    layer = sum(4.0 * min(shape) ** 2 * max(shape) + 2.0 * min(shape) ** 3 for shape in shapes)
-    return _MUON_ITERATIONS * config.num_hidden_layers * layer
 
 
 def _rates(work: Array) -> Array:

@@ -193,6 +193,8 @@ class Trainer:
                         f"stopped after step {self.step} of {self.steps}; {saved} saved.",
                         hint="Run the same command again to go on.",
                     )
+        if interrupt.asked:
+            self.observer.on_late_stop()
 
     def open_log(self, step: int) -> Log:
         """The run's log after `step`; the first rank writes it."""

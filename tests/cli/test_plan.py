@@ -62,6 +62,13 @@ def test_a_plan_for_text_says_how_to_prepare_it_and_the_printed_commands_work(
         (["TEXT", "--hours", "-1"], "--hours is -1"),
         (["nowhere.txt"], "nowhere.txt"),
         (["TEXT", "--recipe", "nowhere/plan.toml"], "no folder nowhere"),
+        (["TEXT", "--recipe", "."], "which is a folder"),
+        (["TEXT", "--hours", "1e6"], "less than 32 years"),
+        (["TEXT", "--measure-seconds", "-3"], "--measure-seconds is -3"),
+        (["TEXT", "--measure-seconds", "nan"], "--measure-seconds is nan"),
+        (["--ranks", "8", "--device", "h100", "--hours", "2"], "--hours 2.0 is given beside"),
+        (["--ranks", "8", "--device", "h100", "--tokenizer", "char"], "--tokenizer char"),
+        (["--ranks", "8", "--device", "h100", "--measure-seconds", "9"], "--measure-seconds 9.0"),
         (["TEXT", "--params", "1m"], "without --ranks"),
         (["--ranks", "8"], "--device is missing"),
         (["--device", "h100"], "--ranks is missing"),
@@ -80,6 +87,16 @@ def test_a_mistake_is_one_clear_error(
     printed = capsys.readouterr()
     assert words in printed.err
     assert printed.out == ""
+
+
+def test_a_recipe_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llamita.cli.plan.os.access", lambda path, mode: Path(path) != tmp_path)
+    (tmp_path / "text.txt").write_text("Some text.")
+    recipe = str(tmp_path / "plan.toml")
+    assert run(["plan", str(tmp_path / "text.txt"), "--recipe", recipe]) == 2
+    assert "nothing can be written to" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_a_sample_has_parts_of_many_files_and_says_how_much_it_is(tmp_path: Path
     size = sum(path.stat().st_size for path in texts.iterdir())
     out = tmp_path / "sample.jsonl"
     share = sample_text([texts], size // 4, MAX_DOCUMENT_CHARS, out)
-    assert 0.2 < share < 0.35
+    assert 0.25 <= share < 0.3
     documents = list(read_documents([out]))
     assert len(documents) == pytest.approx(40 * share, abs=1)
     numbers = {int(document.text.split()[1].strip(".")) for document in documents}
@@ -67,10 +68,23 @@ def test_of_one_large_file_a_sample_is_its_beginning(tmp_path: Path) -> None:
     text.write_text("".join(f"Paragraph {n} of many.\n\n" for n in range(50_000)))
     out = tmp_path / "sample.jsonl"
     share = sample_text([text], 200_000, 2000, out)
-    assert 0.1 < share < 0.6
     documents = list(read_documents([out]))
+    taken = sum(len(document.text) for document in documents)
+    assert taken == pytest.approx(200_000, abs=2000)
+    assert share == pytest.approx(taken / text.stat().st_size, rel=0.02)
     assert documents[0].text.startswith("Paragraph 0 ")
     assert max(len(document.text) for document in documents) <= 2000
+
+
+def test_of_compressed_text_its_text_counts(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    content = "".join(f"Number {draw.randrange(10**6)} of many more.\n\n" for _ in range(150_000))
+    text, out = tmp_path / "text.txt.gz", tmp_path / "sample.jsonl"
+    text.write_bytes(gzip.compress(content.encode(), 1))
+    share = sample_text([text], 400_000, 2000, out)
+    taken = sum(len(document.text) for document in read_documents([out]))
+    assert taken == pytest.approx(400_000, abs=2000)
+    assert share == pytest.approx(taken / len(content), rel=0.1)
 
 
 def test_chats_stay_chats_in_a_sample(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from llamita.training.interrupt import noted_interrupts
+from llamita.training.interrupt import noted_interrupts, raised_ends
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -26,4 +26,15 @@ def test_a_rank_that_gets_a_signal_from_torchrun_too_goes_on_saving() -> None:
     with noted_interrupts(patient=True) as interrupt:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupt.asked
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_saves_nothing_ends_as_by_ctrl_c(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), raised_ends():
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
+    with raised_ends(), noted_interrupts() as interrupt:  # a run inside has its own way
+        os.kill(os.getpid(), number)
         assert interrupt.asked

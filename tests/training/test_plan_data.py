@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from llamita.data.manifest import Manifest
+from llamita.errors import DataError
 from llamita.training import plan_data
 from llamita.training.plan_data import ready_to_measure
 from tests.conftest import write_documents
@@ -39,6 +40,18 @@ def test_text_is_prepared_as_the_options_say(tmp_path: Path) -> None:
     }
 
 
+def test_a_tokenizer_for_prepared_data_is_refused(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="--tokenizer is char, but"):
+        ready_to_measure([data], "char", tmp_path, _ignore)
+
+
+def test_a_text_of_one_piece_is_told_with_a_way_that_plan_has(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("One short text, and no more.")
+    with pytest.raises(DataError, match="the only document falls") as caught:
+        ready_to_measure([tmp_path / "text.txt"], "char", tmp_path / "work", _ignore)
+    assert "llamita prepare TEXT" in (caught.value.hint or "")
+
+
 def test_of_a_large_text_a_sample_is_prepared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,7 +61,7 @@ def test_of_a_large_text_a_sample_is_prepared(
     ready = ready_to_measure([texts], "bpe:300", tmp_path, said.append)
     manifest = Manifest.load(Path(ready.sources[0].path))
     size = sum(path.stat().st_size for path in texts.iterdir())
-    assert ready.text_share == pytest.approx(12_000 / size, rel=0.2)
+    assert ready.text_share == pytest.approx(12_000 / size, rel=0.1)
     assert manifest.train.bytes + manifest.val.bytes == pytest.approx(12_000, rel=0.2)
     assert ready.preparation == {"tokenizer": "bpe:300"}
     assert "of the text" in said[0]

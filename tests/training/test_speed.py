@@ -36,6 +36,21 @@ def test_a_timed_shape_is_as_it_was_timed_and_its_neighbours_like_it() -> None:
     assert model.step_seconds(near.config, near.recipe) > 1.2 * near.step_seconds
 
 
+def test_a_shape_with_a_larger_batch_is_the_same_shape() -> None:
+    timed = [_timed(size, 1e-11, 1e-9) for size in (300_000, 1_000_000, 4_000_000)]
+    slow = Timed(timed[1].config, timed[1].recipe, 1.5 * timed[1].step_seconds)
+    model = SpeedModel.fit([timed[0], slow, timed[2]])
+    shape = _shape(1_000_000)
+    recipe = shape.recipe(10, rows=256)
+    operations, values = step_work(shape.config, recipe)
+    rates = model.operation * operations + model.value * values
+    corrected = slow.step_seconds / (
+        model.operation * step_work(shape.config, slow.recipe)[0]
+        + model.value * step_work(shape.config, slow.recipe)[1]
+    )
+    assert model.step_seconds(shape.config, recipe) == pytest.approx(corrected * rates)
+
+
 def test_one_timed_shape_is_enough_and_no_rate_is_below_zero() -> None:
     one = _timed(500_000, 1e-11, 0.0)
     model = SpeedModel.fit([one])
