@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -67,9 +68,10 @@ def command(
 
     started = time.perf_counter()
     data, run = out / "data", out / "run"
-    recipe = demo_recipe(minutes)
+    demo_recipe(minutes)  # what is wrong with the minutes is told before any work
     try:
         manifest = _prepare(corpus, out, data, tokenizer)
+        recipe = demo_recipe(minutes, _model(data, run, minutes))
         with training_observer() as observer:
             summary = train(data, run, recipe, observer=observer)
     except (DataError, TrainingError) as error:
@@ -86,17 +88,35 @@ def command(
     _print_next(run, data)
 
 
-def demo_recipe(minutes: float) -> Recipe:
-    """A narrow model that sees as many tokens as the minutes allow."""
+def demo_recipe(minutes: float, model: Mapping[str, Any] | None = None) -> Recipe:
+    """The default recipe for a model, as a recipe's `model` has it."""
     from llamita.training.recipe_file import build_recipe
 
     settings = [
         f"length.minutes={minutes}",
-        "model.preset=demo",
         "watch.validations=5",
         "watch.validation_tokens=16384",
     ]
-    return build_recipe(None, settings, {})
+    return build_recipe(None, settings, {"model": dict(model or {})})
+
+
+def _model(data: Path, run: Path, minutes: float) -> dict[str, Any]:
+    """The size that learns most in the minutes on this machine; that of the run, if it exists."""
+    from llamita.formats.detect import RECIPE
+    from llamita.training.manifest import RunManifest
+    from llamita.training.planner import Planner
+    from llamita.training.recipe import Source
+
+    if (run / RECIPE).exists():
+        recorded: dict[str, Any] = RunManifest.load(run).requested["model"]
+        return recorded
+    say(f"looking for the size that learns most in {minutes:g} minutes")
+    with TemporaryDirectory(prefix="llamita-demo-") as folder:
+        planner = Planner([Source(path=str(data))], work=Path(folder), say=say)
+        try:
+            return {"params": planner.choose(60 * minutes).shape.size}
+        except TrainingError:  # not time enough for any: the run itself takes the least it can
+            return {"preset": "demo"}
 
 
 def _prepare(corpus: str, out: Path, data: Path, tokenizer: str | None) -> Manifest:
