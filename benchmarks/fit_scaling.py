@@ -9,8 +9,9 @@ the time, on five texts (`scaling_corpora.py`). Each run is written down when it
 are there are not made again. Only the end of a run counts: the rate has not fallen before it.
 
 `--fit` fits `llamita.training.forecast`'s law to them (without a file, to those that are shipped)
-and tests it on each text with a law that was fitted on the others: the error of the forecast ratio
-of losses, from a short run (the pilot) to a longer one. The last line is one JSON object:
+and tests it on each family of texts with a law that was fitted on the other: the error of the
+forecast ratio of losses, from a short run (the pilot) to a longer one. The last line is one JSON
+object:
 
 - `ratio_error`: median and 90th percentile of its absolute value, over all such pairs of runs.
 - `law`: the constants.
@@ -21,9 +22,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +118,7 @@ def one_run(corpus: str, size: str, steps: int, work: Path) -> dict[str, Any]:
         "inner_parameters": inner_parameters(model),
         "tokens": steps * settled.tokens_per_step,
         "unique_tokens": manifest.train.tokens,
+        "texts_of": {"python": platform.python_version(), "numpy": version("numpy")},
         "learning_rate": settled.optimizer.learning_rate,
         "bits_per_byte": round(last["validation_bits_per_byte"], 5),
         "seconds": round(time.perf_counter() - started, 1),
@@ -132,11 +136,15 @@ def main() -> None:
     )
     parser.add_argument("--run", action="store_true", help="make the runs that are missing")
     parser.add_argument("--fit", action="store_true", help="fit the law and write it")
-    parser.add_argument("--runs", type=Path, default=Path("runs.json"), help="where they are kept")
+    parser.add_argument("--runs", type=Path, help="where they are kept; --fit alone needs none")
     parser.add_argument("--keep", type=Path, help="a folder for data and runs")
     parser.add_argument("--out", type=Path, help="of the law; left out, the one llamita ships")
     arguments = parser.parse_args()
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    if arguments.run and arguments.runs is None:
+        parser.error("--run needs --runs FILE")
+    if arguments.runs is not None and not arguments.run and not arguments.runs.exists():
+        parser.error(f"there is no {arguments.runs}; without --runs the shipped runs are fitted")
     if arguments.run:
         with tempfile.TemporaryDirectory() as scratch:
             run_all(arguments.runs, arguments.keep or Path(scratch))
@@ -144,7 +152,7 @@ def main() -> None:
         from llamita.training.forecast import shipped_runs
         from llamita.training.law_fit import fit_and_save
 
-        runs = load(arguments.runs) if arguments.runs.exists() else shipped_runs()
+        runs = shipped_runs() if arguments.runs is None else load(arguments.runs)
         print(json.dumps(fit_and_save(runs, arguments.out)))
 
 

