@@ -76,9 +76,9 @@ def test_what_one_rank_cannot_write_is_an_error_of_all(data: Path, tmp_path: Pat
     (text, is_told), (of_model, _) = of_first
     assert not is_told
     assert text.startswith(
-        "TrainingError: rank 1: cannot write the checkpoint of step 2: File too large; the disk of "
+        "DiskError: rank 1: cannot write the checkpoint of step 2: File too large; the disk of "
     )
-    assert of_model.startswith("TrainingError: cannot write the model ")
+    assert of_model.startswith("DiskError: cannot write the model ")
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-0000001"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "latest"]
     read_model_directory(tmp_path / "latest")
