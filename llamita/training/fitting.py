@@ -55,74 +55,81 @@ class _Choice:
         return replace(self, recipe=recipe, changes=tuple(changes), keeps=keeps)
 
 
-def nearest_setting(
-    recipe: Recipe,
-    config: ModelConfig,
-    fits: Fits,
-    *,
-    ranks: int = 1,
-    parallel: Parallel = "ddp",
-    teacher: ModelConfig | None = None,
-    train_tokens: int = 0,
-    has_begun: bool = False,
-) -> Setting | None:
-    """The first that fits as many ranks of: smaller micro-batches, layers computed again in the
-    backward pass, fsdp in place of ddp, shorter rows, a smaller model.
+@dataclass(frozen=True)
+class SettingSearch:
+    """A run that does not fit, as `estimate_memory` takes it, and what says whether one does.
 
-    All but the last two train on the same batches; all keep the tokens of a step. A run that
-    `has_begun` may change but how its layers are computed and where its weights lie.
+    A run that `has_begun` may change but how its layers are computed and where its weights lie.
     """
-    start = _Choice(recipe, config, ranks, parallel)
-    choices = _same_batches_here(start, has_begun)
-    if not has_begun:
-        choices = chain(choices, _other_batches(start))
-    return _first(choices, fits, teacher, train_tokens)
 
+    recipe: Recipe
+    config: ModelConfig
+    fits: Fits
+    ranks: int = 1
+    parallel: Parallel = "ddp"
+    teacher: ModelConfig | None = None
+    train_tokens: int = 0
+    has_begun: bool = False
 
-def with_more_gpus(
-    recipe: Recipe,
-    config: ModelConfig,
-    fits: Fits,
-    *,
-    ranks: int = 1,
-    parallel: Parallel = "ddp",
-    teacher: ModelConfig | None = None,
-    train_tokens: int = 0,
-    has_begun: bool = False,
-) -> Setting | None:
-    """The fewest GPUs that fit, with the same batches under fsdp; None where as many as there are
-    do that, or the run is not of GPUs."""
-    start = _Choice(recipe, config, ranks, parallel)
-    here = _same_batches_here(start, has_begun)
-    if recipe.machine.device != "cuda" or _first(here, fits, teacher, train_tokens):
+    def nearest(self) -> Setting | None:
+        """The first that fits as many ranks of: smaller micro-batches, layers computed again in the
+        backward pass, fsdp in place of ddp, shorter rows, a smaller model.
+
+        All but the last two train on the same batches; all keep the tokens of a step.
+        """
+        choices = self._same_batches_here()
+        if not self.has_begun:
+            choices = chain(choices, _other_batches(self._start))
+        return self._first(choices)
+
+    def with_more_gpus(self) -> Setting | None:
+        """The fewest GPUs that fit, with the same batches under fsdp; None where as many as there
+        are do that, or the run is not of GPUs."""
+        if self.recipe.machine.device != "cuda" or self._first(self._same_batches_here()):
+            return None
+        return self._first(self._more_ranks())
+
+    @property
+    def _start(self) -> _Choice:
+        return _Choice(self.recipe, self.config, self.ranks, self.parallel)
+
+    def _first(self, choices: Iterator[_Choice]) -> Setting | None:
+        for choice in choices:
+            memory = estimate_memory(
+                choice.recipe,
+                choice.config,
+                ranks=choice.ranks,
+                parallel=choice.parallel,
+                teacher=self.teacher,
+                train_tokens=self.train_tokens,
+            )
+            if self.fits(memory):
+                return Setting(choice.changes, choice.keeps, memory)
         return None
-    return _first(_more_ranks(start, has_begun), fits, teacher, train_tokens)
 
+    def _changed(self, choice: _Choice) -> Iterator[_Choice]:
+        """The same batches in another way."""
+        return _recomputed(choice) if self.has_begun else _same_batches(choice)
 
-def _first(
-    choices: Iterator[_Choice], fits: Fits, teacher: ModelConfig | None, train_tokens: int
-) -> Setting | None:
-    for choice in choices:
-        memory = estimate_memory(
-            choice.recipe,
-            choice.config,
-            ranks=choice.ranks,
-            parallel=choice.parallel,
-            teacher=teacher,
-            train_tokens=train_tokens,
-        )
-        if fits(memory):
-            return Setting(choice.changes, choice.keeps, memory)
-    return None
+    def _same_batches_here(self) -> Iterator[_Choice]:
+        start = self._start
+        yield from self._changed(start)
+        if start.ranks > 1 and start.parallel == "ddp":
+            changes = ("--set machine.parallel=fsdp",)
+            sharded = replace(start, parallel="fsdp", changes=changes, keeps=_SAME_BATCHES)
+            yield from (sharded, *self._changed(sharded))
 
-
-def _same_batches_here(start: _Choice, has_begun: bool) -> Iterator[_Choice]:
-    changed = _recomputed if has_begun else _same_batches
-    yield from changed(start)
-    if start.ranks > 1 and start.parallel == "ddp":
-        changes = ("--set machine.parallel=fsdp",)
-        sharded = replace(start, parallel="fsdp", changes=changes, keeps=_SAME_BATCHES)
-        yield from (sharded, *changed(sharded))
+    def _more_ranks(self) -> Iterator[_Choice]:
+        start, batch = self._start, self.recipe.batch
+        rows, ranks = batch.sequences * batch.accumulation, max(2, 2 * self.ranks)
+        while ranks <= min(_MOST_RANKS, rows):
+            if rows % ranks == 0:
+                changes = (f"torchrun over {ranks} GPUs", "--set machine.parallel=fsdp")
+                choice = replace(
+                    start, ranks=ranks, parallel="fsdp", changes=changes, keeps=_SAME_BATCHES
+                )
+                yield from (choice, *self._changed(choice))
+            ranks *= 2
 
 
 def _other_batches(start: _Choice) -> Iterator[_Choice]:
@@ -152,20 +159,6 @@ def _smaller_micro_batches(start: _Choice) -> Iterator[_Choice]:
             yield start.changed(
                 _SAME_BATCHES, batch__sequences=size, batch__accumulation=rows // size
             )
-
-
-def _more_ranks(start: _Choice, has_begun: bool) -> Iterator[_Choice]:
-    changed = _recomputed if has_begun else _same_batches
-    batch = start.recipe.batch
-    rows, ranks = batch.sequences * batch.accumulation, max(2, 2 * start.ranks)
-    while ranks <= min(_MOST_RANKS, rows):
-        if rows % ranks == 0:
-            changes = (f"torchrun over {ranks} GPUs", "--set machine.parallel=fsdp")
-            choice = replace(
-                start, ranks=ranks, parallel="fsdp", changes=changes, keeps=_SAME_BATCHES
-            )
-            yield from (choice, *changed(choice))
-        ranks *= 2
 
 
 def _shorter_rows(start: _Choice) -> Iterator[_Choice]:

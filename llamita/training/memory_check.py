@@ -16,7 +16,7 @@ from llamita.training.accounting import (
     estimate_memory,
 )
 from llamita.training.disk import DiskError
-from llamita.training.fitting import Setting, nearest_setting, with_more_gpus
+from llamita.training.fitting import Setting, SettingSearch
 from llamita.training.recipe import Recipe
 from llamita.training.room import Machine, folder_bytes, free_disk, gigabytes
 
@@ -84,11 +84,8 @@ def check_fits(
     memory = estimate_memory(recipe, config, **shared)
     machine = Machine.here(recipe.machine.device, local_ranks)
     if not machine.fits(memory):
-        arguments = (recipe, config, machine.fits)
-        settings = [
-            nearest_setting(*arguments, has_begun=has_begun, **shared),
-            with_more_gpus(*arguments, has_begun=has_begun, **shared),
-        ]
+        search = SettingSearch(recipe, config, machine.fits, has_begun=has_begun, **shared)
+        settings = [search.nearest(), search.with_more_gpus()]
         raise TrainingError(_too_much(memory, machine), hint=_hint(settings, machine))
     if looks_at_disk:
         check_disk(run, recipe, config)

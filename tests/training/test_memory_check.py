@@ -16,7 +16,7 @@ from llamita.errors import TrainingError
 from llamita.training import memory_check, room
 from llamita.training import run as run_module
 from llamita.training.accounting import MemoryEstimate, estimate_disk, estimate_memory
-from llamita.training.fitting import Setting, nearest_setting, with_more_gpus
+from llamita.training.fitting import Setting, SettingSearch
 from llamita.training.memory_check import check_fits
 from llamita.training.recipe import Length, Recipe
 from llamita.training.recipe_file import build_recipe
@@ -92,7 +92,7 @@ def test_the_setting_named_fits_and_keeps_the_tokens_of_a_step(
     def fits(memory: MemoryEstimate) -> bool:
         return memory.in_ram <= room * 1e9
 
-    setting = nearest_setting(recipe, CONFIG, fits, ranks=ranks)
+    setting = SettingSearch(recipe, CONFIG, fits, ranks=ranks).nearest()
     if setting is None:
         return
     assert fits(setting.memory)
@@ -111,7 +111,7 @@ def test_the_setting_named_fits_and_keeps_the_tokens_of_a_step(
 
 
 def _nearest(room: int) -> str:
-    setting = nearest_setting(_recipe(), CONFIG, lambda memory: memory.in_ram <= room)
+    setting = SettingSearch(_recipe(), CONFIG, lambda memory: memory.in_ram <= room).nearest()
     return "" if setting is None else setting.changes[0]
 
 
@@ -126,7 +126,7 @@ def test_smaller_micro_batches_come_before_a_smaller_model() -> None:
 def test_checkpointing_is_named_where_one_row_is_too_much() -> None:
     recipe = _recipe("batch.sequences=1", "batch.context_length=16384")
     kept = estimate_memory(recipe, CONFIG).in_ram
-    setting = nearest_setting(recipe, CONFIG, lambda memory: memory.in_ram < 0.8 * kept)
+    setting = SettingSearch(recipe, CONFIG, lambda memory: memory.in_ram < 0.8 * kept).nearest()
     assert setting is not None
     assert setting.changes == ("--set machine.activation_checkpointing=true",)
 
@@ -155,24 +155,25 @@ def test_a_gpu_that_is_too_small_is_told_with_more_of_them(
 
 
 def _changes(
-    find: Callable[..., Setting | None], gigabytes: int, **more: Any
+    find: Callable[[SettingSearch], Setting | None], gigabytes: int, **more: Any
 ) -> tuple[str, ...] | None:
     """What is found for Llama 3 8B in bfloat16 on GPUs of a size."""
     recipe = build_recipe(
         None, ["machine.device=cuda", "machine.precision=bfloat16", "batch.sequences=64"], {}
     )
-    setting = find(
+    search = SettingSearch(
         recipe,
         preset("llama-3-8b", 128256),
         lambda memory: memory.on_device < gigabytes * 1e9,
         **more,
     )
+    setting = find(search)
     return None if setting is None else setting.changes
 
 
 def test_gpus_are_not_asked_for_where_those_there_are_do() -> None:
-    assert _changes(with_more_gpus, 150) is None
-    more = _changes(with_more_gpus, 75)
+    assert _changes(SettingSearch.with_more_gpus, 150) is None
+    more = _changes(SettingSearch.with_more_gpus, 75)
     assert more is not None
     assert more[:2] == ("torchrun over 2 GPUs", "--set machine.parallel=fsdp")
 
@@ -184,10 +185,14 @@ def test_a_run_that_has_begun_may_be_sharded_or_have_more_gpus() -> None:
         "--set machine.parallel=fsdp",
         "--set machine.activation_checkpointing=true",
     )
-    assert _changes(nearest_setting, 80, **begun) == (sharded,)
-    assert _changes(with_more_gpus, 80, **begun) is None
-    assert _changes(nearest_setting, 28, **begun) is None
-    assert _changes(with_more_gpus, 28, **begun) == ("torchrun over 16 GPUs", sharded, recomputed)
+    assert _changes(SettingSearch.nearest, 80, **begun) == (sharded,)
+    assert _changes(SettingSearch.with_more_gpus, 80, **begun) is None
+    assert _changes(SettingSearch.nearest, 28, **begun) is None
+    assert _changes(SettingSearch.with_more_gpus, 28, **begun) == (
+        "torchrun over 16 GPUs",
+        sharded,
+        recomputed,
+    )
 
 
 def test_ranks_of_one_machine_share_its_memory() -> None:
