@@ -36,8 +36,8 @@ import torch
 import llamita
 from llamita.data.prepare import prepare
 from llamita.text.corpora import corpus_paths
-from llamita.training.metrics import METRICS_NAME, OF_THE_MACHINE, read_metrics
-from llamita.training.precision import choose_precision
+from llamita.training.machine.precision import choose_precision
+from llamita.training.records.metrics import METRICS_NAME, OF_THE_MACHINE, read_metrics
 
 RECIPE = """
 seed = 3

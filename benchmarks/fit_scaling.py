@@ -8,7 +8,7 @@ decay, the rate by rule) for fixed numbers of steps, so that the machine's load 
 the time, on five texts (`scaling_corpora.py`). Each run is written down when it ends; those that
 are there are not made again. Only the end of a run counts: the rate has not fallen before it.
 
-`--fit` fits `llamita.training.forecast`'s law to them (without a file, to those that are shipped)
+`--fit` fits the law of `llamita.training.planning.forecast` to them (without a file, those shipped)
 and tests it on each family of texts with a law that was fitted on the other: the error of the
 forecast ratio of losses, from a short run (the pilot) to a longer one. The last line is one JSON
 object:
@@ -89,11 +89,11 @@ def run_all(runs_path: Path, work: Path) -> None:
 
 def one_run(corpus: str, size: str, steps: int, work: Path) -> dict[str, Any]:
     from llamita.data.prepare import prepare
-    from llamita.training.manifest import RunManifest
-    from llamita.training.metrics import METRICS_NAME, read_metrics
-    from llamita.training.recipe_file import build_recipe, load_recipe
+    from llamita.training.records.manifest import RunManifest
+    from llamita.training.records.metrics import METRICS_NAME, read_metrics
     from llamita.training.run import train
-    from llamita.training.scaling import inner_parameters
+    from llamita.training.settings.learning_rates import inner_parameters
+    from llamita.training.settings.recipe_file import build_recipe, load_recipe
 
     data, run = work / "data" / corpus, work / "runs" / f"{corpus}-{size}-{steps}"
     manifest = prepare(
@@ -149,8 +149,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             run_all(arguments.runs, arguments.keep or Path(scratch))
     if arguments.fit:
-        from llamita.training.forecast import shipped_runs
-        from llamita.training.law_fit import fit_and_save
+        from llamita.training.planning.forecast import shipped_runs
+        from llamita.training.planning.law_fit import fit_and_save
 
         runs = shipped_runs() if arguments.runs is None else load(arguments.runs)
         print(json.dumps(fit_and_save(runs, arguments.out)))

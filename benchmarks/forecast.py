@@ -38,7 +38,7 @@ def llamita(*arguments: str) -> str:
 def planned_and_real(corpus: str, minutes: float, folder: Path) -> dict[str, Any]:
     """Plan, do as planned, compare."""
     from llamita.text.corpora import corpus_paths
-    from llamita.training.metrics import METRICS_NAME, read_metrics
+    from llamita.training.records.metrics import METRICS_NAME, read_metrics
 
     folder.mkdir(parents=True)
     text = [str(path) for path in corpus_paths(corpus, folder / "texts")]

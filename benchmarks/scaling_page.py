@@ -14,9 +14,9 @@ from pathlib import Path
 from train_memory import MEASURED, compared
 
 from llamita.config import preset
-from llamita.training.cluster import ClusterPlan, newton_schulz_seconds, planned_cluster
-from llamita.training.devices import DEVICES, device_named
-from llamita.training.rank_memory import Parallel
+from llamita.training.memory.rank_memory import Parallel
+from llamita.training.planning.cluster import ClusterPlan, newton_schulz_seconds, planned_cluster
+from llamita.training.planning.devices import DEVICES, device_named
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 DEVICE = "h100"

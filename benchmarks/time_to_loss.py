@@ -52,7 +52,7 @@ Curve = list[tuple[float, float]]
 
 def curve_of(data: Path, run: Path, minutes: float, looks: int, settings: list[str]) -> Curve:
     """Seconds of the run and validation loss at each validation."""
-    from llamita.training.metrics import METRICS_NAME, read_metrics
+    from llamita.training.records.metrics import METRICS_NAME, read_metrics
 
     command = [sys.executable, "-m", "llamita", "train", str(data), "-o", str(run)]
     command += ["--minutes", str(minutes)]

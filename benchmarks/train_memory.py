@@ -4,7 +4,7 @@
 
 Trains models of several shapes for a few steps each, in float32 on the CPU, each in a process of
 its own, with a checkpoint after every step, and sets the peak of its resident memory beside the
-estimate of `training.accounting`. The last line is one JSON object:
+estimate of `training.memory.accounting`. The last line is one JSON object:
 
 - `runs`, each with `predicted_mb`, `measured_mb` and `error`: the estimate over the peak, less 1.
 - `worst_under`, `worst_over`: the errors that are furthest off.
@@ -88,8 +88,8 @@ def settings(name: str) -> list[str]:
 
 def predicted_bytes(name: str) -> int:
     """What the estimate says of a run, in main memory."""
-    from llamita.training.accounting import estimate_memory
-    from llamita.training.recipe_file import build_recipe
+    from llamita.training.memory.accounting import estimate_memory
+    from llamita.training.settings.recipe_file import build_recipe
 
     recipe = build_recipe(None, settings(name), {})
     config, parallel = recipe.model_shape(VOCABULARY), recipe.machine.parallel

@@ -59,9 +59,9 @@ def our_trainer(data: Path, folder: Path, optimizer: str, *, deterministic: bool
 
     from llamita.data.training_data import TrainingData
     from llamita.model import Transformer
-    from llamita.training.observer import SILENT
-    from llamita.training.precision import choose_precision
-    from llamita.training.recipe_file import build_recipe
+    from llamita.training.machine.precision import choose_precision
+    from llamita.training.records.observer import SILENT
+    from llamita.training.settings.recipe_file import build_recipe
     from llamita.training.trainer import Trainer
 
     precision, reason = choose_precision("auto", torch.device("cpu"))

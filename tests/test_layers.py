@@ -29,19 +29,33 @@ LAYERS = (
     "serving",
     "cli",
 )
+# The same within training; "" is the run itself, the files that lie in no package of their own.
+TRAINING_LAYERS = (
+    "settings",
+    "machine",
+    "memory",
+    "ranks",
+    "records",
+    "sources",
+    "steps",
+    "checkpointing",
+    "",
+    "planning",
+    "reporting",
+)
 
 
 def _imports(path: Path) -> set[str]:
-    """The rooms of llamita that a file imports from, at the top or inside functions."""
-    rooms = set()
+    """The modules that a file imports or imports from, at the top or inside functions."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module]
-        rooms |= {name.split(".")[1] for name in names if name.startswith("llamita.")}
-    return rooms
+        found |= set(names)
+    return found
 
 
 def test_every_room_imports_only_from_rooms_below_it() -> None:
@@ -51,7 +65,21 @@ def test_every_room_imports_only_from_rooms_below_it() -> None:
         if room in ("__init__", "__main__"):
             continue
         allowed = LAYERS[: LAYERS.index(room) + 1]
-        wrong += [f"{path}: {other}" for other in _imports(path) if other not in allowed]
+        others = {name.split(".")[1] for name in _imports(path) if name.startswith("llamita.")}
+        wrong += [f"{path}: {other}" for other in others if other not in allowed]
+    assert wrong == []
+
+
+def test_every_package_of_training_imports_only_from_those_below_it() -> None:
+    wrong = []
+    training = PACKAGE / "training"
+    for path in training.rglob("*.py"):
+        layer = path.parent.relative_to(training).as_posix().removeprefix(".")
+        allowed = TRAINING_LAYERS[: TRAINING_LAYERS.index(layer) + 1]
+        names = [name for name in _imports(path) if f"{name}.".startswith("llamita.training.")]
+        others = [[*name.split("."), ""][2] for name in names]
+        others = [other if (training / other).is_dir() else "" for other in others]
+        wrong += [f"{path}: {other}" for other in others if other not in allowed]
     assert wrong == []
 
 

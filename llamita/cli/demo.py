@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from llamita.data.manifest import Manifest
     from llamita.evaluation.bits_per_byte import BitsPerByte
     from llamita.inference.lm import LM
-    from llamita.training.recipe import Recipe
     from llamita.training.run import Summary
+    from llamita.training.settings.recipe import Recipe
 
 DEFAULT_OUT = Path("llamita-demo")
 DEFAULT_MINUTES = 3.0
@@ -90,7 +90,7 @@ def command(
 
 def demo_recipe(minutes: float, model: Mapping[str, Any] | None = None) -> Recipe:
     """The default recipe for a model, as a recipe's `model` has it."""
-    from llamita.training.recipe_file import build_recipe
+    from llamita.training.settings.recipe_file import build_recipe
 
     settings = [
         f"length.minutes={minutes}",
@@ -103,9 +103,9 @@ def demo_recipe(minutes: float, model: Mapping[str, Any] | None = None) -> Recip
 def _model(data: Path, run: Path, minutes: float) -> dict[str, Any]:
     """The size that learns most in the minutes on this machine; that of the run, if it exists."""
     from llamita.formats.detect import RECIPE
-    from llamita.training.manifest import RunManifest
-    from llamita.training.planner import Planner
-    from llamita.training.recipe import Source
+    from llamita.training.planning.planner import Planner
+    from llamita.training.records.manifest import RunManifest
+    from llamita.training.settings.recipe import Source
 
     if (run / RECIPE).exists():
         recorded: dict[str, Any] = RunManifest.load(run).requested["model"]

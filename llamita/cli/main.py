@@ -106,7 +106,7 @@ def _with_others(name: str) -> AbstractContextManager[object]:
         )
         error.is_told = os.environ.get("RANK", "0") != "0"
         raise error
-    from llamita.training.world import World
+    from llamita.training.ranks.world import World
 
     return World.join()
 

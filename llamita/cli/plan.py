@@ -17,7 +17,7 @@ from llamita.cli.progress import say
 from llamita.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from llamita.training.plan import Plan
+    from llamita.training.planning.plan import Plan
 
 DEFAULT_HOURS = 1.0
 MOST_SECONDS = 1e9
@@ -97,9 +97,9 @@ def command(
     begun = time.perf_counter()
     import llamita.training.run  # noqa: F401  # what every training command loads
     from llamita.training.interrupt import raised_ends
-    from llamita.training.plan_data import ready_to_measure
-    from llamita.training.plan_report import as_json as plan_json
-    from llamita.training.planner import MEASURE_SECONDS, Planner
+    from llamita.training.planning.data import ready_to_measure
+    from llamita.training.planning.planner import MEASURE_SECONDS, Planner
+    from llamita.training.planning.report import as_json as plan_json
 
     loading = time.perf_counter() - begun + PYTHON_SECONDS
     limit = MEASURE_SECONDS if measure_seconds is None else measure_seconds
@@ -125,7 +125,7 @@ def command(
 
 
 def _print_plan(plan: Plan, commands: list[str]) -> None:
-    from llamita.training.plan_report import describe, notes, spell_seconds
+    from llamita.training.planning.report import describe, notes, spell_seconds
 
     print(f"For {spell_seconds(plan.budget_seconds)} on this machine:")
     for name, value in describe(plan):
@@ -216,7 +216,7 @@ def _next(
 
 def _flags(settings: dict[str, Any]) -> list[str]:
     """Settings as options of `train`; what is so by itself is left out."""
-    from llamita.training.recipe import Recipe
+    from llamita.training.settings.recipe import Recipe
 
     usual = Recipe().model_dump(mode="json")
     flags = [f"--params {settings['model']['params']}", f"--steps {settings['length']['steps']}"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from llamita.errors import ConfigError
 
 if TYPE_CHECKING:
-    from llamita.training.cluster import ClusterPlan
+    from llamita.training.planning.cluster import ClusterPlan
 
 # What is planned where no model is named, and the vocabularies of these families.
 VOCABULARIES = {
@@ -39,8 +39,8 @@ def cluster_models(
         ConfigError: one of the two is missing or cannot be, or there is TEXT.
     """
     from llamita.config import parse_size, preset, shape_for
-    from llamita.training.cluster import planned_cluster
-    from llamita.training.devices import DEVICES
+    from llamita.training.planning.cluster import planned_cluster
+    from llamita.training.planning.devices import DEVICES
 
     if ranks is None or device is None:
         missing = "--ranks" if ranks is None else "--device"

@@ -28,8 +28,8 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Write an HTML page of a training run: one file that also a phone shows."""
-    from llamita.training.record import read_record
-    from llamita.training.report import REPORT_NAME, write_report
+    from llamita.training.reporting.record import read_record
+    from llamita.training.reporting.report import REPORT_NAME, write_report
 
     if out is None and len(runs) > 1:
         raise TrainingError(

@@ -84,8 +84,8 @@ def command(
     The same command again resumes a stopped run. On several GPUs or machines: torchrun
     --nproc-per-node N -m llamita train DATA -o RUN …, with N processes on each (docs/cluster.md).
     """
-    from llamita.training.inputs import given_sources
-    from llamita.training.recipe_file import build_recipe
+    from llamita.training.settings.recipe_file import build_recipe
+    from llamita.training.sources.inputs import given_sources
 
     sources = given_sources(data or [], weights)
 

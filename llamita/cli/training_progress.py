@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from llamita.cli.progress import progress_bar
-from llamita.training.observer import Observer
+from llamita.training.records.observer import Observer
 
 
 @contextmanager

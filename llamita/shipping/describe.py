@@ -14,8 +14,8 @@ from llamita.formats.detect import LATEST, RECIPE, is_data, is_run, load_checkpo
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.files import has_tokenizer
 from llamita.tokenizer.load import checkpoint_tokenizer, load_tokenizer
-from llamita.training.metrics import METRICS_NAME, read_metrics
-from llamita.training.recipe_file import load_recipe
+from llamita.training.records.metrics import METRICS_NAME, read_metrics
+from llamita.training.settings.recipe_file import load_recipe
 
 
 def describe(

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from llamita.files import temporary_prefix
-from llamita.training.determinism import seed_rank
-from llamita.training.observer import SILENT
-from llamita.training.sharding import give_up_whole
+from llamita.training.machine.determinism import seed_rank
+from llamita.training.ranks.sharding import give_up_whole
+from llamita.training.ranks.world import World
+from llamita.training.records.observer import SILENT
 from llamita.training.trainer import Trainer
-from llamita.training.world import World
 
 _WARMUP_STEPS = 2
 _MEASURED_SECONDS = 4.0

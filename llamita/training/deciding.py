@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from llamita.config import ModelConfig
 from llamita.model.placement import choose_device
-from llamita.training.compiling import choose_compilation
-from llamita.training.determinism import fix_workspace
-from llamita.training.observer import Observer
-from llamita.training.precision import choose_precision
-from llamita.training.recipe import Recipe
+from llamita.training.machine.determinism import fix_workspace
+from llamita.training.machine.precision import choose_precision
+from llamita.training.records.observer import Observer
+from llamita.training.settings.recipe import Recipe
+from llamita.training.steps.compiling import choose_compilation
 
 _USUAL_FLOPS = {"cpu": 2e11, "cuda": 5e13}
 

@@ -21,8 +21,8 @@ from torch.optim import Optimizer
 
 from llamita.errors import TrainingError
 from llamita.model.sharded import own_part
-from llamita.training.recipe import Health
-from llamita.training.world import World
+from llamita.training.ranks.world import World
+from llamita.training.settings.recipe import Health
 
 _RECENT = 64  # good steps whose medians a step is held against
 _WARM_UP = 16  # good steps before which nothing counts as a spike

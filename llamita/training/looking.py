@@ -11,13 +11,13 @@ from llamita.data.training_data import TrainingData
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.training.health import check_finite_state, check_validation
-from llamita.training.observer import one_line
-from llamita.training.parallel import share_rows
-from llamita.training.recipe import Recipe
-from llamita.training.sharding import is_sharded
-from llamita.training.step import LossSum
+from llamita.training.ranks.sharding import is_sharded
+from llamita.training.ranks.world import World
+from llamita.training.records.observer import one_line
+from llamita.training.settings.recipe import Recipe
+from llamita.training.steps.parallel import share_rows
+from llamita.training.steps.step import LossSum
 from llamita.training.validation import sample, validate, validation_sets
-from llamita.training.world import World
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,20 @@ from llamita.formats.detect import RECIPE
 from llamita.model.placement import choose_device
 from llamita.tokenizer import Tokenizer
 from llamita.training.budget import steps_that_fit
-from llamita.training.checkpoints import has_checkpoints
+from llamita.training.checkpointing.checkpoints import has_checkpoints
 from llamita.training.deciding import decide_machine
-from llamita.training.failures import is_out_of_memory
-from llamita.training.initial import InitialModel, check_unchanged
-from llamita.training.inputs import (
+from llamita.training.memory.check import check_disk, check_fits
+from llamita.training.ranks.failures import is_out_of_memory
+from llamita.training.ranks.shared_folder import check_shared
+from llamita.training.ranks.world import World
+from llamita.training.records.manifest import RunManifest, sources_of
+from llamita.training.records.observer import SILENT, Observer
+from llamita.training.run_folder import check_free, held
+from llamita.training.settings.recipe import Recipe, Source
+from llamita.training.settings.recipe_file import load_recipe, save_recipe
+from llamita.training.settings.settling import with_changeable
+from llamita.training.sources.initial import InitialModel, check_unchanged
+from llamita.training.sources.inputs import (
     check_fingerprints,
     check_same,
     open_sources,
@@ -36,19 +45,10 @@ from llamita.training.inputs import (
     recorded_sources,
     with_sources,
 )
-from llamita.training.manifest import RunManifest, sources_of
-from llamita.training.memory_check import check_disk, check_fits
-from llamita.training.new_model import new_model, new_sharded_model
-from llamita.training.observer import SILENT, Observer
-from llamita.training.parallel import decide_parallel, training_loader
-from llamita.training.recipe import Recipe, Source
-from llamita.training.recipe_file import load_recipe, save_recipe
-from llamita.training.run_folder import check_free, held
-from llamita.training.settling import with_changeable
-from llamita.training.shared_folder import check_shared
-from llamita.training.teacher import load_same_teacher, teacher_shape
+from llamita.training.sources.new_model import new_model, new_sharded_model
+from llamita.training.sources.teacher import load_same_teacher, teacher_shape
+from llamita.training.steps.parallel import decide_parallel, training_loader
 from llamita.training.trainer import Trainer
-from llamita.training.world import World
 
 
 @dataclass(frozen=True)

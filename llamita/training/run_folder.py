@@ -10,9 +10,9 @@ from filelock import FileLock, Timeout
 
 from llamita.errors import TrainingError
 from llamita.files import remove_leftovers
-from llamita.training.manifest import RUN_MANIFEST_NAME
-from llamita.training.shared_folder import check_shared
-from llamita.training.world import World
+from llamita.training.ranks.shared_folder import check_shared
+from llamita.training.ranks.world import World
+from llamita.training.records.manifest import RUN_MANIFEST_NAME
 
 LOCK_NAME = ".lock"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from llamita.training.recipe import Schedule, Watch
+from llamita.training.settings.recipe import Schedule, Watch
 
 
 def learning_rate_factor(schedule: Schedule, step: int, steps: int) -> float:

@@ -17,28 +17,28 @@ from llamita.errors import Interrupted
 from llamita.formats.detect import BEST, LATEST
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
-from llamita.training.determinism import (
+from llamita.training.checkpointing.saver import Saver
+from llamita.training.health import HealthGuard, check_finite_state
+from llamita.training.interrupt import noted_interrupts
+from llamita.training.looking import Watcher
+from llamita.training.machine.determinism import (
     arithmetic_changes,
     deterministic_algorithms,
     fix_workspace,
     seed_rank,
 )
-from llamita.training.health import HealthGuard, check_finite_state
-from llamita.training.interrupt import noted_interrupts
-from llamita.training.looking import Watcher
-from llamita.training.losses import Losses
-from llamita.training.meter import Meter
-from llamita.training.metrics import Log, MetricsLog, NoLog
-from llamita.training.observer import Observer
-from llamita.training.optimizers import build_optimizers, clip_gradients, set_learning_rate
+from llamita.training.machine.meter import Meter
 from llamita.training.pace import Pace
-from llamita.training.parallel import share_rows, training_loader
-from llamita.training.recipe import Recipe
-from llamita.training.saver import Saver
+from llamita.training.ranks.world import World
+from llamita.training.records.metrics import Log, MetricsLog, NoLog
+from llamita.training.records.observer import Observer
 from llamita.training.schedules import learning_rate_factor, validation_steps
-from llamita.training.settling import with_steps
-from llamita.training.step import accumulate_gradients, on_device
-from llamita.training.world import World
+from llamita.training.settings.recipe import Recipe
+from llamita.training.settings.settling import with_steps
+from llamita.training.steps.losses import Losses
+from llamita.training.steps.optimizers import build_optimizers, clip_gradients, set_learning_rate
+from llamita.training.steps.parallel import share_rows, training_loader
+from llamita.training.steps.step import accumulate_gradients, on_device
 
 
 class Trainer:

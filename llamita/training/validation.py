@@ -18,10 +18,10 @@ from llamita.errors import TokenizerError
 from llamita.inference.lm import LM
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
-from llamita.training.recipe import Recipe
-from llamita.training.sharding import give_up_whole
-from llamita.training.step import LossSum, mean_loss
-from llamita.training.world import World
+from llamita.training.ranks.sharding import give_up_whole
+from llamita.training.ranks.world import World
+from llamita.training.settings.recipe import Recipe
+from llamita.training.steps.step import LossSum, mean_loss
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from llamita.data.prepare import prepare
 from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.load import load_tokenizer
-from llamita.training.recipe import Recipe
-from llamita.training.recipe_file import save_recipe
+from llamita.training.settings.recipe import Recipe
+from llamita.training.settings.recipe_file import save_recipe
 
 TEXT = "the cat sat on the mat, é 🦙 and so did the other cat\n" * 30
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llamita.cli.main import run
-from llamita.training.recipe_file import load_recipe
+from llamita.training.settings.recipe_file import load_recipe
 from tests.conftest import write_documents
 
 QUICK = ["--minutes", "5", "--measure-seconds", "1"]

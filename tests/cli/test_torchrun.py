@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from llamita.training.metrics import read_metrics
-from llamita.training.recipe_file import save_recipe
+from llamita.training.records.metrics import read_metrics
+from llamita.training.settings.recipe_file import save_recipe
 from tests.training.recipes import small_recipe
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names its network's device")

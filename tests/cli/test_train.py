@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llamita.cli.main import run
-from llamita.training.recipe_file import load_recipe
+from llamita.training.settings.recipe_file import load_recipe
 
 QUICK = [
     "--set", "batch.context_length=32", "--set", "batch.sequences=4",

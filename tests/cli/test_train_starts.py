@@ -9,7 +9,7 @@ import pytest
 
 from llamita.cli.main import run
 from llamita.formats.huggingface import read_model_config
-from llamita.training.recipe_file import load_recipe
+from llamita.training.settings.recipe_file import load_recipe
 
 QUICK = [
     "--set", "batch.context_length=32", "--set", "batch.sequences=4",

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from llamita.config import preset
 from llamita.model import Transformer
-from llamita.training.compiling import CompiledLoss
-from llamita.training.step import LossSum, loss_sum_function
+from llamita.training.steps.compiling import CompiledLoss
+from llamita.training.steps.step import LossSum, loss_sum_function
 
 CPU = torch.device("cpu")
 SHAPES: dict[str, dict[str, Any]] = {

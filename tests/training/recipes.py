@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llamita.training.recipe import Recipe
-from llamita.training.recipe_file import build_recipe
+from llamita.training.settings.recipe import Recipe
+from llamita.training.settings.recipe_file import build_recipe
 
 
 def small_recipe(*assignments: str, steps: int = 6) -> Recipe:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from llamita.training.metrics import OF_THE_MACHINE, read_metrics
-from llamita.training.observer import Observer
+from llamita.training.records.metrics import OF_THE_MACHINE, read_metrics
+from llamita.training.records.observer import Observer
 
 
 def weights_of(run: Path, name: str = "latest") -> dict[str, torch.Tensor]:

@@ -18,12 +18,12 @@ from llamita.training import looking
 from llamita.training import trainer as trainer_module
 from llamita.training import validation as validation_module
 from llamita.training.health import all_finite
-from llamita.training.metrics import read_metrics
-from llamita.training.observer import SILENT, Observer
+from llamita.training.ranks.world import World
+from llamita.training.records.metrics import read_metrics
+from llamita.training.records.observer import SILENT, Observer
 from llamita.training.run import train
-from llamita.training.step import LossSum, StepResult, accumulate_gradients
+from llamita.training.steps.step import LossSum, StepResult, accumulate_gradients
 from llamita.training.trainer import Trainer
-from llamita.training.world import World
 from tests.training.recipes import small_recipe
 from tests.training.runs import are_same, metrics_of, weights_of
 

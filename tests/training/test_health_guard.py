@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from llamita.errors import ConfigError, TrainingError
 from llamita.training.health import HealthGuard, all_finite
-from llamita.training.recipe import Health
+from llamita.training.settings.recipe import Health
 from tests.training.recipes import small_recipe
 
 USUAL = 0.5

@@ -16,11 +16,11 @@ import torch
 from llamita.data.prepare import prepare
 from llamita.errors import DataError, Interrupted, TrainingError
 from llamita.training import looking
-from llamita.training.compiling import has_compiler
-from llamita.training.metrics import read_metrics
-from llamita.training.recipe import Recipe
-from llamita.training.recipe_file import load_recipe, save_recipe
+from llamita.training.records.metrics import read_metrics
 from llamita.training.run import train
+from llamita.training.settings.recipe import Recipe
+from llamita.training.settings.recipe_file import load_recipe, save_recipe
+from llamita.training.steps.compiling import has_compiler
 from llamita.training.trainer import Trainer
 from tests.training.recipes import small_recipe
 from tests.training.runs import (

@@ -16,10 +16,10 @@ from llamita.errors import ConfigError, DataError, Interrupted, TrainingError
 from llamita.model import Transformer
 from llamita.training import budget
 from llamita.training import run as run_module
-from llamita.training.observer import Observer, one_line
-from llamita.training.recipe import Length
-from llamita.training.recipe_file import load_recipe
+from llamita.training.records.observer import Observer, one_line
 from llamita.training.run import train
+from llamita.training.settings.recipe import Length
+from llamita.training.settings.recipe_file import load_recipe
 from llamita.training.trainer import Trainer
 from tests.training.recipes import small_recipe
 from tests.training.runs import are_same, metrics_of, stop_after, weights_of

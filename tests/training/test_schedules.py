@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamita.training.recipe import Schedule
 from llamita.training.schedules import learning_rate_factor
+from llamita.training.settings.recipe import Schedule
 
 
 @given(

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import llamita
-from llamita.training.recipe import Recipe
-from tests.training.parallel_jobs import Accident, Ran, run
-from tests.training.rank_jobs import limit_files
-from tests.training.ranks import all_well, run_ranks
+from llamita.training.settings.recipe import Recipe
+from tests.training.ranks.parallel_jobs import Accident, Ran, run
+from tests.training.ranks.processes import all_well, run_ranks
+from tests.training.ranks.rank_jobs import limit_files
 from tests.training.recipes import small_recipe
 from tests.training.runs import are_same, assert_same_runs, metrics_of, weights_of
 

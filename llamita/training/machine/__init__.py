@@ -1,0 +1,1 @@
+"""The machine a run is on: its number formats, the order of its sums, its speed and its disk."""

@@ -1,0 +1,1 @@
+"""What a run is told: the recipe, its defaults, limits and file, and what it leaves open."""
