@@ -86,6 +86,10 @@ class GenerationError(LlamitaError):
     """A generation request cannot be served."""
 
 
+class ToolError(LlamitaError):
+    """What is given as a tool for a model cannot be one."""
+
+
 class CheckFailed(LlamitaError):
     """A check ran to its end and its answer is no."""
 

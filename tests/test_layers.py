@@ -19,6 +19,7 @@ LAYERS = (
     "quantization",
     "formats",
     "tokenizer",
+    "tools",
     "text",
     "data",
     "native",
