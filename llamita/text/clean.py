@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import replace
 
 from llamita.text.documents import Document
 from llamita.text.pipeline import Stage
@@ -22,7 +23,7 @@ def normalize(documents: Iterator[Document]) -> Iterator[Document]:
             yield Document(chat.text, document.source, chat)
             continue
         text = normalize_text(document.text)
-        yield document if text is document.text else Document(text, document.source)
+        yield document if text is document.text else replace(document, text=text)
 
 
 def normalize_text(text: str) -> str:

@@ -28,12 +28,13 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 class Document:
     """A text, and where it came from: `book.txt`, `book.txt#2` (second piece), `chats.jsonl:7`.
 
-    Of a chat, `text` is what is said in it.
+    Of a chat, `text` is what is said in it. `piece` counts those of a text that was cut.
     """
 
     text: str
     source: str
     chat: Chat | None = None
+    piece: int = 1
 
 
 @dataclass
@@ -117,7 +118,8 @@ def _documents(
                 counts.cut_documents += number == 2
                 valid, replaced = _replace_surrogates(piece)
                 counts.replaced_surrogates += replaced
-                yield Document(valid, f"{file}{place}" + (f"#{number}" if number > 1 else ""))
+                source = f"{file}{place}" + (f"#{number}" if number > 1 else "")
+                yield Document(valid, source, piece=number)
         counts.empty_files += counts.documents == documents_before
         bytes_before = counts.bytes_read
     if counts.documents == 0:
