@@ -36,7 +36,7 @@ _LONGEST_TIMED_STEP = 4.0  # seconds
 _FURTHER = 5.0  # times the parameters of the first timed shape, but for tables, in the second
 _PILOT_STEPS = 40  # fewer teach nothing that could be continued, whatever time is left
 _SHORT_PILOT_STEPS = 25
-_COMPILE_FROM = 480.0  # seconds of a run: a shorter one does not win compiling back
+_COMPILE_FROM = 240.0  # seconds of a run: a shorter one does not win compiling back
 
 
 class Planner:
