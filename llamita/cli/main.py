@@ -27,9 +27,13 @@ COMMANDS = {
     "prepare": "text files into a tokenizer and token shards",
     "tokenizer": "train, inspect and compare tokenizers",
     "train": "pretrain a model; run it again to resume",
+    "finetune": "teach a model to chat and to call tools",
+    "merge": "a low-rank adapter and its base as one model",
+    "data": "write the synthetic tool-use set",
     "report": "a training run's curves and samples, as one HTML page",
     "eval": "bits per byte on held-out text",
     "generate": "continue a prompt, streamed",
+    "chat": "talk with a model that may call tools",
     "inspect": "what is in this checkpoint, data folder or run",
     "convert": "any checkpoint to any other format, with proof that it is the same model",
     "verify": "are two checkpoints the same model?",
@@ -49,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # busy neighbour on a machine of few cores slows training fifteenfold, and decoding four times.
     # 1000 costs training nothing; a decode step's many short products lose a third by it, and
     # nearly nothing by 10000, with which a busy neighbour halves the rate, as is its share.
-    spins = "10000" if arguments[:1] in (["generate"], ["bench"]) else "1000"
+    spins = "10000" if arguments[:1] in (["generate"], ["chat"], ["bench"]) else "1000"
     os.environ.setdefault("GOMP_SPINCOUNT", spins)
     for stream in (sys.stdout, sys.stderr):
         # A terminal or pipe that cannot show a character gets "?" for it, not a crash.
