@@ -78,31 +78,35 @@ class _HeadLoss(torch.autograd.Function):
         of_chunk: ChunkLoss,
         chunk_rows: int | None,
     ) -> Tensor:
-        wants_gradients = any(ctx.needs_input_grad)
+        wants_gradients, of_weight = any(ctx.needs_input_grad), ctx.needs_input_grad[1]
         narrow = weight.to(dtype)
         total = torch.zeros((), device=hidden.device)
         if wants_gradients:
             d_hidden = torch.empty_like(hidden)
+        if of_weight:
             d_weight = torch.zeros_like(weight, dtype=torch.float32)
-        for rows in _chunks(len(labels), chunk_rows or _chunk_rows(weight)):
+        for rows in _chunks(len(labels), chunk_rows or rows_of_chunk(weight)):
             states = hidden[rows].to(dtype)
             loss, d_logits = of_chunk(F.linear(states, narrow), labels[rows], rows)
             total += loss
             if wants_gradients:
                 d_hidden[rows] = d_logits @ narrow
+            if of_weight:
                 d_weight += d_logits.mT @ states
         if wants_gradients:
-            ctx.save_for_backward(d_hidden, d_weight.to(weight.dtype))
+            ctx.save_for_backward(d_hidden, d_weight.to(weight.dtype) if of_weight else None)
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight = ctx.saved_tensors
         [scale] = gradients
-        return d_hidden * scale.to(d_hidden.dtype), d_weight * scale, None, None, None, None
+        of_weight = None if d_weight is None else d_weight * scale
+        return d_hidden * scale.to(d_hidden.dtype), of_weight, None, None, None, None
 
 
-def _chunk_rows(weight: Tensor) -> int:
+def rows_of_chunk(weight: Tensor) -> int:
+    """How many tokens a chunk has where nobody says otherwise."""
     values = _CHUNK_VALUES if weight.device.type == "cpu" else _CHUNK_VALUES_ON_GPU
     return max(_FEWEST_ROWS, values // weight.shape[0])
 

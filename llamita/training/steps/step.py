@@ -16,7 +16,8 @@ from llamita.data.rows import IGNORED
 from llamita.model import Transformer
 from llamita.training.machine.precision import DTYPES, autocast
 from llamita.training.ranks.world import World
-from llamita.training.steps.cross_entropy import chunk_loss, head_loss_sum
+from llamita.training.steps.cross_entropy import chunk_loss, head_loss_sum, rows_of_chunk
+from llamita.training.steps.labelled import labelled_rows
 
 Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 """`torch.compile`, or what leaves a function as it is."""
@@ -56,7 +57,8 @@ def loss_sum_function(
         with autocast(precision, device):
             hidden = model.hidden_states(input_ids, document_ids=document_ids)
         head = model.lm_head.weight
-        return head_loss_sum(hidden, head, labels, DTYPES[precision], of_chunk)
+        states, wanted = labelled_rows(hidden, labels, rows_of_chunk(head))
+        return head_loss_sum(states, head, wanted, DTYPES[precision], of_chunk)
 
     return loss_sum
 
