@@ -26,6 +26,7 @@ from llamita.tokenizer import Tokenizer
 from llamita.training.budget import steps_that_fit
 from llamita.training.checkpointing.checkpoints import has_checkpoints
 from llamita.training.deciding import decide_machine
+from llamita.training.machine.allocator import keep_freed_memory
 from llamita.training.memory.check import check_disk, check_fits
 from llamita.training.ranks.failures import is_out_of_memory
 from llamita.training.ranks.shared_folder import check_shared
@@ -91,6 +92,7 @@ def train(
         Interrupted: Ctrl-C, after saving.
     """
     started = time.perf_counter()
+    keep_freed_memory()
     with World.join() as world:
         observer = observer if world.is_first else SILENT
         # The first rank's look counts: what it writes soon, others might see already.
