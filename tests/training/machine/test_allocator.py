@@ -8,18 +8,17 @@ import sys
 
 import pytest
 
-# Fills 64 MB, frees them, and does so again: pages that were touched a second time.
+# Fills 80 MB and frees them; the pages that are touched anew by filling 64 MB then.
 _PROGRAM = """
 import resource, sys, torch
 from llamita.training.machine.allocator import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
-def fill():
-    torch.full((1 << 24,), 1.0)
+def fill(megabytes):
+    torch.full((megabytes << 18,), 1.0)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-fill()
-first = fill()
-print(fill() - first)
+before = fill(80)
+print(fill(64) - before)
 """
 
 
