@@ -178,6 +178,11 @@ class ChatFormat:
         eos = self.tokenizer.eos_token_id
         return self._shown_turn_ends or (() if eos is None else (eos,))
 
+    @property
+    def shows_turn_ends(self) -> bool:
+        """Whether the template writes a control token of the tokenizer behind an answer."""
+        return bool(self._shown_turn_ends)
+
     def parse(self, text: str) -> dict[str, Any]:
         """What a model answered, as an assistant message in OpenAI's form.
 
