@@ -20,8 +20,8 @@ def command(
         list[Path],
         typer.Argument(
             metavar="TEXT",
-            help="Text, or chats (.jsonl with messages): .txt, .md, .jsonl, each also as .gz or "
-            ".zst, and folders.",
+            help="Text, or chats (.jsonl in Hermes', OpenAI's, ShareGPT's or Alpaca's form): .txt, "
+            ".md, .jsonl, each also as .gz or .zst, and folders.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DATA", help="The folder to make.")],

@@ -40,6 +40,8 @@ class TokenDataset:
             None if shard.mask is None else np.memmap(data_dir / shard.mask, np.uint8, mode="r")
             for shard in shards
         ]
+        lists = [one for one in manifest.documents if one.split == split]
+        self._list = data_dir / lists[0].file if lists else None
         self._starts = np.cumsum([0, *(shard.tokens for shard in shards)], dtype=np.int64)
         self.tokens = int(self._starts[-1])
 
@@ -104,6 +106,25 @@ class TokenDataset:
             for at in range(0, len(shard), _SCAN_TOKENS):
                 found.append(np.flatnonzero(shard[at : at + _SCAN_TOKENS] == token_id) + first + at)
         return np.concatenate(found)
+
+    @property
+    def lists_documents(self) -> bool:
+        """Whether its documents are listed, as separators alone do not tell them apart."""
+        return self._list is not None
+
+    def documents(self, separator_id: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where the inputs of each document begin, ascending, and how many they are.
+
+        They begin with the separator before it, but for a chat that stands without one; the token
+        behind them, which is a label alone, is the separator.
+        """
+        if self._list is not None:
+            places = np.fromfile(self._list, dtype="<i8").reshape(-1, 2).astype(np.int64)
+            return places[:, 0], places[:, 1] - places[:, 0]
+        end = self.tokens - 1  # the last token is a label alone
+        separators = self.find(separator_id)
+        starts = np.union1d([0], separators[separators < end])
+        return starts, np.diff(np.append(starts, end))
 
     def check_ids(self, token_ids: npt.NDArray[np.int64], start: int) -> None:
         """Raise DataError where one of the tokens from `start` on is outside the vocabulary."""
@@ -182,6 +203,15 @@ def check_shards(data_dir: Path, manifest: Manifest) -> None:
             )
         if shard.mask is not None:
             check_mask(data_dir / shard.mask, shard.tokens)
+    for listed in manifest.documents:
+        path, count = data_dir / listed.file, manifest.counts(listed.split).documents
+        size = path.stat().st_size if path.is_file() else -1
+        if size != 16 * count:
+            raise DataError(
+                f"the list of documents {path.as_posix()} is missing or not whole: it must have "
+                f"{16 * count:,} bytes.",
+                hint="Copy it again, or prepare the data again.",
+            )
 
 
 def check_mask(path: Path, tokens: int) -> None:

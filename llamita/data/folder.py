@@ -82,7 +82,8 @@ def bytes_to_check(path: Path) -> int:
 
 
 def _files(directory: Path, manifest: Manifest) -> list[tuple[Path, str]]:
-    """The files of tokens and masks with their hashes."""
+    """The files of tokens, masks and places of documents with their hashes."""
     named = [(shard.file, shard.sha256) for shard in manifest.shards]
     named += [(s.mask, s.mask_sha256) for s in manifest.shards if s.mask and s.mask_sha256]
+    named += [(listed.file, listed.sha256) for listed in manifest.documents]
     return [(directory / name, sha256) for name, sha256 in named]

@@ -19,8 +19,33 @@ class OneSidedError(DataError):
 
 def is_held_out(text: str, val_fraction: float) -> bool:
     """Whether a (cleaned) text belongs to `val`: true for about `val_fraction` of all texts."""
+    return _place(text) < val_fraction
+
+
+def fraction_near(texts: Iterable[str], wanted: float) -> float:
+    """`wanted`, or the fraction next to it that leaves something on both sides of the split; 0
+    where all texts are one."""
+    lowest, highest = 1.0, 0.0
+    above, below = 1.0, 0.0  # the second lowest, and the second highest
+    for place in map(_place, texts):
+        if place < lowest:
+            lowest, above = place, lowest
+        elif lowest < place < above:
+            above = place
+        if place > highest:
+            highest, below = place, highest
+        elif below < place < highest:
+            below = place
+    if lowest < wanted <= highest:
+        return wanted
+    if lowest >= highest:
+        return 0.0
+    return (lowest + above) / 2 if wanted <= lowest else (below + highest) / 2
+
+
+def _place(text: str) -> float:
     digest = hashlib.sha256(text.encode("utf-8")).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64 < val_fraction
+    return float(int.from_bytes(digest[:8], "big") / 2**64)
 
 
 def require_both_sides(documents: Iterable[Document], val_fraction: float) -> None:

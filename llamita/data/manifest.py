@@ -71,8 +71,25 @@ class Shard(BaseModel):
     mask_sha256: str | None = None
 
 
+class DocumentList(BaseModel):
+    """Where the documents of a split lie: raw little-endian int64, for each where its tokens begin
+    and the number of the separator behind it.
+
+    It is there where chats are, in which the separator may stand too. Of a chat whose format puts
+    no separator in front, the one before it is no part.
+    """
+
+    split: Split
+    file: str
+    sha256: str
+
+
 class Settings(BaseModel):
-    """What `prepare` was asked to do; the same sources and settings give the same data."""
+    """What `prepare` was asked to do; the same sources and settings give the same data.
+
+    `val_sources`: how many of the sources, the last ones, are held out whole. `longest` tokens and
+    what is done with a `long` chat: see `encoding.Fit`.
+    """
 
     tokenizer: str
     val_fraction: float
@@ -81,6 +98,10 @@ class Settings(BaseModel):
     max_document_chars: int
     seed: int
     loss: Literal["all", "assistant"] = "all"
+    val_sources: int = 0
+    longest: int | None = None
+    long: Literal["drop", "cut"] | None = None
+    chat_template: str | None = None
 
 
 class Manifest(BaseModel):
@@ -100,11 +121,15 @@ class Manifest(BaseModel):
     train: SplitCounts
     val: SplitCounts
     chats: int = 0
+    dropped_chats: int = 0
+    cut_chats: int = 0
+    also_held_out: int = 0
     held_out: list[str] = []
     tokenizer: TokenizerInfo
     dtype: DType
     separator_id: int | None
     shards: list[Shard]
+    documents: list[DocumentList] = []
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -126,6 +151,8 @@ class Manifest(BaseModel):
         }
         if any(shard.mask_sha256 for shard in self.shards):
             content["masks"] = [shard.mask_sha256 for shard in self.shards]
+        if self.documents:
+            content["documents"] = [[one.split, one.sha256] for one in self.documents]
         return "sha256:" + hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def counts(self, split: Split) -> SplitCounts:

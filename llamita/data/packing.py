@@ -28,14 +28,12 @@ class Packing:
         return len(self.offsets) - 1
 
 
-def cut_documents(starts: Integers, end: int, capacity: int) -> tuple[Integers, Integers]:
+def cut_documents(starts: Integers, lengths: Integers, capacity: int) -> tuple[Integers, Integers]:
     """Where the pieces of documents begin, and their lengths of 1 to `capacity`.
 
     Args:
-        starts: where the documents begin, ascending; each ends where the next begins.
-        end: where the last one ends.
+        starts, lengths: of the documents.
     """
-    lengths = np.diff(np.append(starts, end))
     pieces = -(-lengths // capacity)
     first = np.cumsum(pieces) - pieces
     number = np.arange(int(pieces.sum())) - np.repeat(first, pieces)

@@ -62,20 +62,27 @@ class StreamRows:
         self.context_length = context_length
         self.count = dataset.blocks(context_length)
         self.has_documents = document_mask
+        self._starts: Integers | None = None
         if document_mask:
-            _require_separator(dataset)
+            separator = _require_separator(dataset)
+            if dataset.lists_documents:
+                self._starts, _ = dataset.documents(separator)
 
     def read(self, index: int) -> tuple[Integers, Integers, Integers]:
         inputs, labels = _read_piece(self.dataset, index * self.context_length, self.context_length)
         if not self.has_documents:
             return inputs, labels, np.zeros_like(inputs)
+        if self._starts is not None:
+            places = index * self.context_length + np.arange(self.context_length)
+            return inputs, labels, np.searchsorted(self._starts, places, side="right")
         return inputs, labels, np.cumsum(inputs == self.dataset.separator_id)
 
 
 class DocumentRows:
     """Documents, each with the separator before it, packed into rows; the rest is padding.
 
-    Padding has separators as inputs, no labels, and a document of its own.
+    Chats are as the chat format writes them, which may be without it. Padding has separators as
+    inputs, no labels, and a document of its own.
     """
 
     packing: PackingKind = "documents"
@@ -86,13 +93,11 @@ class DocumentRows:
         self.dataset = dataset
         self.context_length = context_length
         self._separator = _require_separator(dataset)
-        end = dataset.tokens - 1  # the last token is a label alone
-        separators = dataset.find(self._separator)
-        starts = np.union1d([0], separators[separators < end])
-        self._starts, self._lengths = cut_documents(starts, end, context_length)
+        starts, lengths = dataset.documents(self._separator)
+        self._starts, self._lengths = cut_documents(starts, lengths, context_length)
         self._packing = pack(self._lengths, context_length)
         self.count = self._packing.rows
-        self.padding = 1 - end / (self.count * context_length)
+        self.padding = 1 - int(lengths.sum()) / (self.count * context_length)
 
     def read(self, index: int) -> tuple[Integers, Integers, Integers]:
         inputs = np.full(self.context_length, self._separator, dtype=np.int64)

@@ -3,7 +3,8 @@
 A split begins with one separator and has one after each document, so that every document, the
 first included, is conditioned on the separator before it. Shards are cut by size alone; documents
 run on from one into the next. Where some tokens are only to be read, each shard has a mask of one
-byte a token beside it.
+byte a token beside it. Where there are chats, the separator may stand inside of them (it may be
+what ends a turn), so a list of the documents lies beside the shards.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from llamita.data.manifest import Shard, Split, SplitCounts, dtype_for
+from llamita.data.manifest import DocumentList, Shard, Split, SplitCounts, dtype_for
 from llamita.errors import DataError
 
 SHARD_TOKENS = 1 << 28
@@ -52,6 +53,9 @@ class ShardWriter:
         self.masked = masked
         self.counts = SplitCounts(learned_tokens=0, learned_bytes=0) if masked else SplitCounts()
         self.shards: list[Shard] = []
+        self.documents: DocumentList | None = None
+        self._list = _HashedFile(directory / f"{split}-documents.bin")
+        self._has_chats = False
         self._file: _HashedFile | None = None
         self._mask: _HashedFile | None = None
         self._tokens_in_shard = 0
@@ -66,6 +70,12 @@ class ShardWriter:
         traceback: TracebackType | None,
     ) -> None:
         self._finish_shard()
+        digest = self._list.close()
+        if self._has_chats:
+            name = self._list.path.name
+            self.documents = DocumentList(split=self.split, file=name, sha256=digest)
+        else:
+            self._list.path.unlink()
 
     def write_document(
         self,
@@ -73,12 +83,17 @@ class ShardWriter:
         text_bytes: int,
         learned: Sequence[bool] | None = None,
         learned_bytes: int | None = None,
+        *,
+        is_chat: bool = False,
+        stands_alone: bool = False,
     ) -> None:
         """Append one document and its separator; `text_bytes` of UTF-8 became `token_ids`.
 
         Args:
             learned: for each id and the separator whether it is to be learned; None: all are.
             learned_bytes: those of `text_bytes` that are to be learned; None: all are.
+            is_chat: it may have separators inside.
+            stands_alone: the separator before it is no part of it.
 
         Raises:
             DataError: an id is outside the vocabulary (it would wrap around in the file).
@@ -94,6 +109,12 @@ class ShardWriter:
         if learned is not None:
             mask[len(first) :] = learned
         mask[: len(first)] = 0  # nothing stands before it that could predict it
+        own = self.counts.tokens + len(first)
+        place = [own if stands_alone else own - 1, own + len(token_ids)]
+        self._list.write(np.array(place, dtype="<i8").tobytes())
+        self._has_chats |= is_chat
+        if stands_alone:
+            mask[len(first)] = 0  # nor before this one
         self._append(ids.astype(np.dtype(self.dtype).newbyteorder("<")), mask)
         self.counts.documents += 1
         self.counts.bytes += text_bytes

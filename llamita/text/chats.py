@@ -1,6 +1,7 @@
-"""Chats in JSONL: one conversation a line, `{"messages": […], "tools": […]?}`, as OpenAI has them.
+"""Chats in JSONL: one conversation a line, in any of the forms that people have them in.
 
-Here they are data; how they become tokens is told by `tokenizer/chat.py`.
+Here they are data; how they become tokens is told by `tokenizer/chat.py`. The forms are told apart
+by their keys, line by line (`text/chat_kinds.py`), and all become OpenAI's: `messages` and `tools`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from llamita.errors import DataError, TokenizerError
+from llamita.text.chat_kinds import EXPECTED, KINDS, kinds_of
+from llamita.tokenizer.chat_messages import check_messages, check_tools
+
 MESSAGES = "messages"
+_SAID = ("content", "tool_calls", "reasoning_content", "thinking", "reasoning")
 
 
 @dataclass(frozen=True)
 class Chat:
-    """One conversation as it stands in a file: its messages and, where it has any, its tools."""
+    """One conversation: its messages and, where it has any, its tools, as OpenAI's API has them."""
 
     messages: list[Any]
     tools: list[Any] | None = None
@@ -31,33 +37,52 @@ class Chat:
         return Chat(_mapped(self.messages, change), tools)
 
 
-def read_chat(line: Mapping[str, Any]) -> Chat | None:
-    """The chat in a JSON object, or None where it is none."""
-    messages, tools = line.get(MESSAGES), line.get("tools")
-    if not isinstance(messages, list) or not (tools is None or isinstance(tools, list)):
+def read_chat(line: Mapping[str, Any], place: str = "the line") -> Chat | None:
+    """The chat in a JSON object; None where its keys are not those of one.
+
+    Raises:
+        DataError: it has a chat's keys, but is none, or the assistant says nothing in it; the
+            message begins with `place`.
+    """
+    kinds = kinds_of(line)
+    if not kinds:
         return None
+    if len(kinds) > 1:
+        raise DataError(
+            f"{place} is a chat in two forms at once: it has {' and '.join(kinds)}.",
+            hint=f"Leave one of them in each line. {EXPECTED}",
+        )
+    try:
+        messages, tools = KINDS[kinds[0]](line)
+        checked = check_messages(messages)
+        check_tools(tools)
+    except TokenizerError as error:
+        raise DataError(f"{place}: {error.message}", hint=error.hint) from error
+    if not any(_speaks(message) for message in checked):
+        raise DataError(
+            f"{place} is a chat in which the assistant says nothing.",
+            hint="Each conversation needs a message of the assistant, with a text or a tool call.",
+        )
     return Chat(messages, tools)
+
+
+def _speaks(message: Mapping[str, Any]) -> bool:
+    return message["role"] == "assistant" and any(message.get(name) for name in _SAID)
 
 
 def _texts(messages: list[Any], tools: list[Any] | None) -> Iterator[str]:
     for tool in tools or []:
         yield json.dumps(tool, ensure_ascii=False)
     for message in messages:
-        if not isinstance(message, dict):
-            continue  # it is refused where it becomes tokens
         for name, value in message.items():
             if name == "role":
                 continue
             if isinstance(value, str):
                 yield value
             elif name == "content" and isinstance(value, list):
-                yield from (part["text"] for part in value if _is_text(part))
+                yield from (part["text"] for part in value)
             elif value is not None:
                 yield json.dumps(value, ensure_ascii=False)
-
-
-def _is_text(part: Any) -> bool:
-    return isinstance(part, dict) and isinstance(part.get("text"), str)
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

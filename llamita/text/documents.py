@@ -1,8 +1,8 @@
 """Documents out of text files, as a stream.
 
 A plain text or Markdown file is one document; a JSONL file holds one in each line: a text in one
-field, or a chat in `messages`. Texts longer than a limit are cut at blank lines, so that memory
-stays bounded. Every document is valid Unicode text.
+field, or a chat (`chats.read_chat` knows its forms). Texts longer than a limit are cut at blank
+lines, so that memory stays bounded. Every document is valid Unicode text.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llamita.errors import DataError
+from llamita.text.chat_kinds import EXPECTED, kinds_of
 from llamita.text.chats import MESSAGES, Chat, read_chat
 from llamita.text.decoding import check_encoding, read_text
 from llamita.text.sources import TextFile, find_text_files
@@ -79,8 +80,8 @@ def read_files(
     counts: ReadCounts | None = None,
     chats: bool = False,
 ) -> Iterator[Document]:
-    """`read_documents` for files already found, counting into `counts`; with `chats`, lines with
-    `messages` are documents too."""
+    """`read_documents` for files already found, counting into `counts`; with `chats`, chats are
+    documents too, and with the field "messages" as well they alone are."""
     check_encoding(encoding)
     if max_document_chars < 1:
         raise DataError(f"max_document_chars is {max_document_chars}; it must be at least 1.")
@@ -172,6 +173,10 @@ def _lines(file: TextFile, chunks: Iterable[str]) -> Iterator[str]:
 
 def _text_field(line: str, field: str, place: str, chats: bool) -> str | Chat:
     expected = f'Each line must be a JSON object such as {{"{field}": "some text"}}.'
+    if chats and field == MESSAGES:
+        expected = f"Each line must be a JSON object. {EXPECTED}"
+    if line.lstrip()[:1] == "[":
+        expected += " A whole list in one file becomes lines by: jq -c '.[]' FILE.json"
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
@@ -182,20 +187,23 @@ def _text_field(line: str, field: str, place: str, chats: bool) -> str | Chat:
         raise DataError(f"{place} cannot be read as JSON: {error}.", hint=expected) from None
     if not isinstance(value, dict):
         raise DataError(f"{place} is {_json_type(value)}, not a JSON object.", hint=expected)
-    if field not in value or field == MESSAGES:
-        chat = read_chat(value)
-        if chat is not None and chats:
-            return chat
-        if chat is not None:
+    if field == MESSAGES or value.get(field) is None:
+        if not chats and kinds_of(value):
             raise DataError(
-                f"{place} is a chat (it has messages), where text is wanted.",
+                f"{place} is a chat (it has {kinds_of(value)[0]}), where text is wanted.",
                 hint="Chats are read by: llamita prepare CHATS.jsonl -o DATA",
             )
-    if field not in value:
+        chat = read_chat(value, place)
+        if chat is not None:
+            return chat
+    if field not in value or (chats and field == MESSAGES):
         keys = ", ".join(repr(key) for key in list(value)[:10]) or "none"
+        if chats and field == MESSAGES:
+            raise DataError(f"{place} is no chat; its fields are: {keys}.", hint=EXPECTED)
+        or_chat = f" {EXPECTED}" if chats else ""
         raise DataError(
             f"{place} has no field {field!r}; its fields are: {keys}.",
-            hint="Name the field that holds the text with --field.",
+            hint=f"Name the field that holds the text with --field.{or_chat}",
         )
     text = value[field]
     if not isinstance(text, str):

@@ -122,6 +122,26 @@ class Tokenizer(ABC):
         other._set_files(replace_chat_template(self.side_files, template))
         return other
 
+    def with_control_tokens(self, names: Sequence[str]) -> Tokenizer:
+        """The same tokenizer with these control tokens as well, behind its last id.
+
+        A name that is an ordinary token so far becomes a control token and keeps its id.
+
+        Raises:
+            TokenizerError: its kind cannot hold them.
+        """
+        missing = [name for name in dict.fromkeys(names) if name not in self.special_tokens]
+        if not missing:
+            return self
+        return self._with_added(missing)
+
+    def _with_added(self, names: Sequence[str]) -> Tokenizer:
+        """A copy with control tokens that it does not have yet."""
+        raise TokenizerError(
+            f"the tokenizer ({self.kind}) cannot be given the control token {names[0]}.",
+            hint="Choose a chat format whose control tokens it has.",
+        )
+
     def _set_files(self, files: Mapping[str, bytes]) -> None:
         self.side_files = files
 

@@ -60,12 +60,19 @@ def assistant_spans(
 ) -> tuple[str, list[Span]]:
     """The rendering, and the places in it where the assistant speaks.
 
-    `turn_ends` are the names of the tokens that end its turns; they belong to the spans.
+    `turn_ends` are the names of the tokens that end its turns; they belong to the spans. A message
+    with the `weight` 0 is not learned, as in OpenAI's fine-tuning data.
 
     Raises TokenizerError where there is no such place, or where the prompt of a turn is not the
     beginning of the whole.
     """
     turns = [i for i, message in enumerate(written.messages) if message["role"] == "assistant"]
+    learned = [i for i in turns if _is_learned(written.messages[i], i)]
+    if turns and not learned:
+        raise TokenizerError(
+            "every message of the assistant has the weight 0: there is nothing to learn from.",
+            hint="Leave the conversation out, or give an answer of it the weight 1.",
+        )
     if not turns:
         raise TokenizerError(
             "no message of the conversation is the assistant's: there is nothing to learn from.",
@@ -74,10 +81,25 @@ def assistant_spans(
     if has_generation_blocks(written.template):
         text, spans = _marked_spans(written.render(marked=True), *written.shield.marks)
         spans = [(start, _past_turn_end(text, end, turn_ends)) for start, end in spans]
+        if learned != turns:
+            if len(spans) != len(turns):
+                raise TokenizerError(
+                    "a message has the weight 0, and the {% generation %} blocks of the chat "
+                    "template do not tell which of them is its own.",
+                    hint="Leave the weights out, or put each answer into one block.",
+                )
+            spans = [span for i, span in zip(turns, spans, strict=True) if i in learned]
         return text, spans[-1:] if last_turn_only else spans
     text = written.render()
-    chosen = turns[-1:] if last_turn_only else turns
+    chosen = learned[-1:] if last_turn_only else learned
     return text, [_turn_span(written, text, index, turn_ends) for index in chosen]
+
+
+def _is_learned(message: Mapping[str, Any], index: int) -> bool:
+    weight = message.get("weight", 1)
+    if isinstance(weight, bool) or weight not in (0, 1):
+        raise TokenizerError(f"message {index} has the weight {weight!r}.", hint="It is 0 or 1.")
+    return bool(weight)
 
 
 def labelled(pieces: Sequence[Piece], spans: Sequence[Span]) -> EncodedChat:

@@ -1,7 +1,9 @@
 """The chat formats that llamita brings along, each as the Jinja template that travels with a model.
 
 The templates use plain constructs only, so that `transformers`, llama.cpp and LiteRT-LM run them
-alike, and take content as a text or as a list of text parts.
+alike, and take content as a text or as a list of text parts. A tool is written as Hermes has it,
+{name, description, parameters}, whether it is given so or in OpenAI's wrapping: a model sees the
+same prompt in both cases.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ class BuiltInFormat:
     """A chat format by name.
 
     template: the Jinja template. control_tokens: what a tokenizer must have as control tokens, or
-    the turns of the format could not be told from text.
+    the turns of the format could not be told from text. tool_tokens: what is better one token than
+    text, where a tokenizer can still be given it.
     """
 
     name: str
     template: str
     control_tokens: tuple[str, ...]
+    tool_tokens: tuple[str, ...] = ()
 
 
 # A content is a text or a list of parts, or absent beside tool calls.
@@ -50,7 +54,12 @@ _CHATML_TOOLS = (
 {%- endif -%}
 {{ 'You have access to the following tools:\\n' }}
 {%- for tool in tools -%}
-{{ '\\n' }}{{ tool | tojson }}
+{{ '\\n' }}
+{%- if tool['function'] -%}
+{{ tool['function'] | tojson }}
+{%- else -%}
+{{ tool | tojson }}
+{%- endif -%}
 {%- endfor -%}
 {{ '<|im_end|>' }}
 {%- endif -%}
@@ -168,7 +177,12 @@ _LLAMA3 = (
 {{ 'You can call these functions. To call one, answer with nothing but ' -}}
 {{ '{"name": its name, "parameters": an object of its arguments}.\\n' }}
 {%- for tool in tools -%}
-{{ '\\n' }}{{ tool | tojson }}
+{{ '\\n' }}
+{%- if tool['function'] -%}
+{{ tool['function'] | tojson }}
+{%- else -%}
+{{ tool | tojson }}
+{%- endif -%}
 {%- endfor -%}
 {{ '<|eot_id|>' }}
 {%- endif -%}
@@ -202,7 +216,12 @@ _LLAMA3 = (
 )
 
 _FORMATS = (
-    BuiltInFormat("chatml-tools", _CHATML_TOOLS, ("<|im_start|>", "<|im_end|>")),
+    BuiltInFormat(
+        "chatml-tools",
+        _CHATML_TOOLS,
+        ("<|im_start|>", "<|im_end|>"),
+        ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+    ),
     BuiltInFormat("armgpt", _ARMGPT, ("<|user|>", "<|assistant|>", "<|end|>")),
     BuiltInFormat("llama2", _LLAMA2, ()),
     BuiltInFormat(
@@ -214,3 +233,6 @@ _FORMATS = (
 
 BUILT_IN: dict[str, BuiltInFormat] = {entry.name: entry for entry in _FORMATS}
 """The chat formats by name: `chatml-tools` (Hermes), `armgpt`, `llama2`, `llama3`."""
+
+DEFAULT_FORMAT = "chatml-tools"
+"""What a model without a chat template learns its first chats in."""

@@ -20,6 +20,7 @@ from tokenizers import Tokenizer as Backend
 from llamita.errors import TokenizerError
 from llamita.files import parse_json
 from llamita.tokenizer.base import Tokenizer, check_unicode
+from llamita.tokenizer.convert import added_token
 from llamita.tokenizer.definition import for_text, read_pipeline
 from llamita.tokenizer.files import TOKENIZER_JSON
 from llamita.tokenizer.pre_tokenizers import cut_at_line_ends, splits_at_line_ends
@@ -52,6 +53,7 @@ class HFTokenizer(Tokenizer):
         path: Path = Path("tokenizer.json"),
     ) -> None:
         self._source = tokenizer_json
+        self._generation = dict(generation or {})
         self.side_files = dict(files or {})
         self.path = path
         definition: Any = tokenizer_json
@@ -68,7 +70,7 @@ class HFTokenizer(Tokenizer):
         self.vocab_size = max(self.token_strings, default=-1) + 1
         self.special_tokens = dict(pipeline.special_tokens)
         self.bos_prefix, self.eos_suffix = self._template()
-        self._read_roles(generation or {}, path)
+        self._read_roles(self._generation, path)
         self.unknown_id = _unknown_id(definition["model"], pipeline.vocabulary)
         falls_back = pipeline.byte_level or definition["model"].get("byte_fallback")
         self._never_from_text = set(self.special_tokens.values())
@@ -107,6 +109,25 @@ class HFTokenizer(Tokenizer):
 
     def files(self) -> dict[str, bytes]:
         return {TOKENIZER_JSON: self._json.encode(), **self.side_files}
+
+    def _with_added(self, names: Sequence[str]) -> HFTokenizer:
+        definition, size = self.definition(), self.vocab_size
+        known = self.pipeline.vocabulary
+        ids = {name: known[name] for name in names if name in known}
+        ids |= {name: size + n for n, name in enumerate(n for n in names if n not in known)}
+        kept = [t for t in definition.get("added_tokens") or [] if t["content"] not in ids]
+        added = [*kept, *(added_token(name, token_id, True) for name, token_id in ids.items())]
+        changed = {**definition, "added_tokens": sorted(added, key=lambda token: token["id"])}
+        other = HFTokenizer(changed, self.side_files, generation=self._generation, path=self.path)
+        for name, token_id in ids.items():
+            # Where ids have gaps, the library counts on from another number.
+            if self.kind != "unigram" and other._backend.token_to_id(name) != token_id:
+                raise TokenizerError(
+                    f"the tokenizer {self.path} has gaps among its ids, so that {name} cannot be "
+                    f"added behind them as {token_id}.",
+                    hint="Choose a chat format whose control tokens it has.",
+                )
+        return other
 
     @cached_property
     def _json(self) -> str:

@@ -29,6 +29,7 @@ from llamita.tokenizer.special import token_name
 from llamita.tokenizer.surface import SPACE_MARK, piece_bytes
 
 ENDOFTEXT = "<|endoftext|>"
+ADDED_TOKENS = "added_tokens.json"
 LONGEST_PIECE = 4096
 """Characters: what is learned has 16, and no control token comes near."""
 
@@ -53,8 +54,8 @@ class SentencePieceTokenizer(Tokenizer):
         self.path = path
         self.proto = _parse(model, path)
         self._config = self._read_json("tokenizer_config.json")
-        added = self._read_json("added_tokens.json")
-        check_vocabulary(added, path.parent / "added_tokens.json")
+        added = self._read_json(ADDED_TOKENS)
+        check_vocabulary(added, path.parent / ADDED_TOKENS)
         self._added = {
             name: token_id for name, token_id in added.items() if token_id >= len(self.proto.pieces)
         }
@@ -97,6 +98,19 @@ class SentencePieceTokenizer(Tokenizer):
             TOKENIZER_MODEL: self._model,
             "tokenizer_config.json": config.encode(),
         }
+
+    def _with_added(self, names: Sequence[str]) -> SentencePieceTokenizer:
+        for name in names:
+            if name in self.pieces:
+                raise TokenizerError(
+                    f"{name} is ordinary text in the SentencePiece model {self.path}, and cannot "
+                    "be made a control token.",
+                    hint="Choose a chat format whose control tokens it has.",
+                )
+        ids = {name: self.vocab_size + number for number, name in enumerate(names)}
+        added = json.dumps({**self._added, **ids}, indent=2, ensure_ascii=False)
+        files = {**self.side_files, ADDED_TOKENS: added.encode()}
+        return SentencePieceTokenizer(self._model, files, path=self.path)
 
     @property
     def model(self) -> bytes:

@@ -190,7 +190,7 @@ def test_chats_are_brought_into_one_form_as_text_is(tokenizer_path: Path, tmp_pa
         ({"messages": []}, r"chats\.jsonl:2: the list of messages is empty"),
         ({"messages": [{"role": "robot", "content": "x"}]}, r'chats\.jsonl:2: .*"robot"'),
         ({"messages": ["hello"]}, r"chats\.jsonl:2: message 0 is"),
-        ({"messages": "hello"}, r"chats\.jsonl:2 has no field 'text'"),
+        ({"messages": "hello"}, r'chats\.jsonl:2: messages is "hello", which is no list'),
         ({"messages": [{"role": "user"}]}, r"chats\.jsonl:2: message 0 \(user\) has no content"),
     ],
 )

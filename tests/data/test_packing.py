@@ -59,7 +59,7 @@ def test_rows_are_as_full_as_those_of_best_fit_one_by_one(lengths: list[int], mo
 @given(lengths=st.lists(st.integers(1, 50), min_size=1, max_size=20), capacity=st.integers(1, 20))
 def test_only_documents_longer_than_a_row_are_cut(lengths: list[int], capacity: int) -> None:
     ends = np.cumsum(np.array(lengths, dtype=np.int64))
-    starts, pieces = cut_documents(ends - lengths, int(ends[-1]), capacity)
+    starts, pieces = cut_documents(ends - lengths, np.array(lengths), capacity)
     assert pieces.min() >= 1
     assert pieces.max() <= capacity
     assert np.array_equal(starts, np.cumsum(pieces) - pieces)

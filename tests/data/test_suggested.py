@@ -89,7 +89,8 @@ def test_of_compressed_text_its_text_counts(tmp_path: Path) -> None:
 
 def test_chats_stay_chats_in_a_sample(tmp_path: Path) -> None:
     chats = tmp_path / "chats.jsonl"
-    chat = {"messages": [{"role": "user", "content": "Hello"}]}
+    said = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+    chat = {"messages": said}
     chats.write_text(json.dumps(chat) + "\n")
     out = tmp_path / "sample.jsonl"
     sample_text([chats], 1000, MAX_DOCUMENT_CHARS, out)

@@ -153,9 +153,8 @@ def test_hermes_chats_look_as_hermes_writes_them(chat_tokenizer: HFTokenizer) ->
         [{"role": "system", "content": "S"}, *TOOLS], [WEATHER], add_generation_prompt=True
     ) == (
         "<|im_start|>system\nS\n\nYou have access to the following tools:\n\n"
-        '{"type": "function", "function": {"name": "weather", "description": "The weather <now>, '
-        '\'é\' & more", "parameters": {"type": "object", "properties": '
-        '{"city": {"type": "string"}}}}}<|im_end|>\n'
+        '{"name": "weather", "description": "The weather <now>, \'é\' & more", "parameters": '
+        '{"type": "object", "properties": {"city": {"type": "string"}}}}<|im_end|>\n'
         "<|im_start|>user\nIs it warm in Երևան?<|im_end|>\n<|im_start|>assistant\n"
         '<tool_call>{"name": "weather", "arguments": {"city": "Երևան", "unit": "°C <b>"}}'
         "</tool_call><|im_end|>\n<|im_start|>tool\n<tool_response>\n"
@@ -181,3 +180,11 @@ def test_armgpt_and_llama2_chats_look_as_theirs(chat_tokenizer: HFTokenizer) -> 
         "<|begin_of_text|>[INST] <<SYS>>\ns\n<</SYS>>\n\nq [/INST] a <|end_of_text|>"
         "<|begin_of_text|>[INST] r [/INST]"
     )
+
+
+@pytest.mark.parametrize("name", ["chatml-tools", "llama3"])
+def test_a_tool_is_written_alike_with_and_without_openais_wrapping(
+    name: str, chat_tokenizer: HFTokenizer
+) -> None:
+    chat = ChatFormat.built_in(name, chat_tokenizer)
+    assert chat.render(TOOLS, [WEATHER]) == chat.render(TOOLS, [WEATHER["function"]])
