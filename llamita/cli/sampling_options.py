@@ -150,6 +150,14 @@ OverflowOption = Annotated[
         "WHAT",
     ),
 ]
+ChatOverflowOption = Annotated[
+    str | None,
+    _option(
+        "In a full context: drop-oldest-turn, of the conversation; stop; error; or slide.",
+        "drop-oldest-turn",
+        "WHAT",
+    ),
+]
 LogprobsOption = Annotated[
     int | None,
     _option(
@@ -166,8 +174,12 @@ _RENAMED = {
 }
 
 
-def read_settings(**options: Any) -> dict[str, Any]:
+def read_settings(
+    overflows: Sequence[str] = ("stop", "error", "slide"), **options: Any
+) -> dict[str, Any]:
     """The settings for `Default.from_settings`: what was given, named as there.
+
+    overflows: what --overflow may be; a text that is no chat has no turns to drop.
 
     Raises:
         GenerationError: a value that is not of its form.
@@ -193,11 +205,10 @@ def read_settings(**options: Any) -> dict[str, Any]:
     ):
         if name in settings:
             settings[name] = _read_text(f"--{name}", settings[name], otherwise, is_text)
-    # Here there are no chats.
-    if settings.get("overflow", "stop") not in ("stop", "error", "slide"):
+    if settings.get("overflow", overflows[0]) not in overflows:
         raise GenerationError(
             f"overflow is {settings['overflow']!r}.",
-            hint="--overflow must be one of: stop, error, slide.",
+            hint=f"--overflow must be one of: {', '.join(overflows)}.",
         )
     return settings
 

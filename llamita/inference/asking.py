@@ -9,6 +9,7 @@ from typing import Any
 from llamita.config import ModelConfig
 from llamita.errors import GenerationError, TokenizerError
 from llamita.formats.end_ids import end_ids_of
+from llamita.inference.constraint_tools import ToolConstraint, ToolRules
 from llamita.inference.constraints import compile_constraint
 from llamita.inference.params import SamplingParams
 from llamita.inference.prompts import check_token_ids
@@ -23,10 +24,12 @@ def build_requests(
     tokenizer: Tokenizer | None,
     config: ModelConfig,
     own_stop_ids: Collection[int],
+    rules: Sequence[ToolRules | None] | None = None,
 ) -> list[Request]:
     """One request for each prompt (token ids), numbered in order.
 
-    own_stop_ids: the model's, where `params` name none.
+    own_stop_ids: the model's, where `params` name none. rules: which calls each answer may make,
+    where that is constrained.
 
     Raises:
         GenerationError: a setting that this model cannot serve, by name and value.
@@ -49,7 +52,32 @@ def build_requests(
     check_token_ids((token_id for token_id, _ in params.logit_bias), drawn, "logit_bias")
     stops = frozenset(stop_token_ids)
     compile_constraint(params, tokenizer, stops)  # kept, so the engine need not do it again
-    return [Request(prompt, params, stops, row) for row, prompt in enumerate(prompts)]
+    wanted = [None] * len(prompts) if rules is None else rules
+    return [
+        Request(prompt, params, stops, row, _calls(own, params, tokenizer, stops))
+        for row, (prompt, own) in enumerate(zip(prompts, wanted, strict=True))
+    ]
+
+
+def _calls(
+    rules: ToolRules | None,
+    params: SamplingParams,
+    tokenizer: Tokenizer | None,
+    stops: frozenset[int],
+) -> ToolConstraint | None:
+    if rules is None or tokenizer is None:
+        return None
+    if params.constraint is not None:
+        raise GenerationError(
+            f"{params.constraint[0]} is given, and tools whose calls are constrained.",
+            hint="Leave one out; or tool_choice='none', or constrain_tools=False.",
+        )
+    if params.stop and rules.choice == "required":
+        raise GenerationError(
+            f"stop is {params.stop!r}: it could cut the call that tool_choice asks for.",
+            hint="Leave out one of them.",
+        )
+    return ToolConstraint(rules, tokenizer, stops)
 
 
 def model_stop_ids(

@@ -33,6 +33,7 @@ _HINTS = {
     "grammar": "The notation is described in https://github.com/guidance-ai/llguidance/blob/main/"
     "docs/syntax.md.",
     "choices": None,
+    "tools": None,
 }
 
 

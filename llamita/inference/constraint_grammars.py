@@ -74,20 +74,20 @@ def write_grammar(kind: str, text: str, alphabet: Alphabet, *, after_space: bool
         return _of_lark(text, alphabet, after_space)
     body = _of_regex(text, alphabet) if kind == "regex" else _of_choices(text, alphabet)
     lead = '" " ' if after_space else ""
-    return _grammars(f"start: TEXT\nTEXT: {lead}({body})")
+    return grammars(f"start: TEXT\nTEXT: {lead}({body})")
 
 
 def _of_schema(text: str, alphabet: Alphabet) -> str:
-    schema = _with_options(json.loads(text), "schema", alphabet)
+    schema = with_options(json.loads(text), "schema", alphabet)
     # A space in front does no harm to JSON, whether it is shown or not.
-    return _grammars('start: " "? @json', json={"json_schema": schema})
+    return grammars('start: " "? @json', json={"json_schema": schema})
 
 
-def _with_options(schema: dict[str, Any], kind: str, alphabet: Alphabet) -> dict[str, Any]:
+def with_options(schema: dict[str, Any], kind: str, alphabet: Alphabet) -> dict[str, Any]:
     """A checked schema that says how its JSON is written."""
     check_schema(schema)
     if not alphabet.is_complete:
-        _check(kind, required_texts(schema), alphabet)
+        check_writable(kind, required_texts(schema), alphabet)
     options = {
         "item_separator": ", ?",
         "key_separator": ": ?",
@@ -120,10 +120,10 @@ def _of_lark(text: str, alphabet: Alphabet, after_space: bool) -> str:
             hint="Make it smaller.",
         )
     if not alphabet.is_complete:
-        _check("grammar", _lark_literals(plain), alphabet)
+        check_writable("grammar", _lark_literals(plain), alphabet)
     if after_space:
-        return _grammars('start: " " @text', text={"lark_grammar": text + _ANY_SPELLING})
-    return _grammars(text)
+        return grammars('start: " " @text', text={"lark_grammar": text + _ANY_SPELLING})
+    return grammars(text)
 
 
 def _split_json(text: str, alphabet: Alphabet) -> tuple[str, str]:
@@ -137,7 +137,7 @@ def _split_json(text: str, alphabet: Alphabet) -> tuple[str, str]:
             schema, end = json.JSONDecoder().raw_decode(text, found.end())
         except (ValueError, RecursionError) as error:
             raise GenerationError(f"the grammar has a %json that is no JSON: {error}.") from None
-        schema = _with_options(schema, "grammar", alphabet)
+        schema = with_options(schema, "grammar", alphabet)
         plain += text[at : found.start()] + '""'
         whole += text[at : found.end()] + json.dumps(schema, ensure_ascii=False)
         at = end
@@ -156,8 +156,8 @@ def _of_regex(regex: str, alphabet: Alphabet) -> str:
 
 def _of_choices(text: str, alphabet: Alphabet) -> str:
     choices: list[str] = json.loads(text)
-    _check("choices", choices, alphabet)
-    return f"/{'|'.join(map(_escaped, choices))}/"
+    check_writable("choices", choices, alphabet)
+    return f"/{'|'.join(map(escaped_regex, choices))}/"
 
 
 def _terminal(regex: str) -> str:
@@ -172,7 +172,7 @@ def _slash_escape(match: re.Match[str]) -> str:
     return r"\n" if part in ("\n", "\\\n") else part
 
 
-def _escaped(text: str) -> str:
+def escaped_regex(text: str) -> str:
     """A regular expression for exactly `text`: letters and digits as they are, else by number."""
     return "".join(c if c.isascii() and c.isalnum() else rf"\x{{{ord(c):X}}}" for c in text)
 
@@ -186,7 +186,8 @@ def _lark_literals(text: str) -> Iterator[str]:
                 yield part["literal"]
 
 
-def _check(kind: str, texts: Iterator[str] | list[str], alphabet: Alphabet) -> None:
+def check_writable(kind: str, texts: Iterator[str] | list[str], alphabet: Alphabet) -> None:
+    """Raise GenerationError at the first character of the texts that the vocabulary lacks."""
     for text in texts:
         character = alphabet.missing(text)
         if character is not None:
@@ -204,7 +205,8 @@ def cannot_write(kind: str, character: str, text: str | None = None) -> Generati
     )
 
 
-def _grammars(lark: str, **named: dict[str, object]) -> str:
-    grammars: list[dict[str, object]] = [{"lark_grammar": lark + _ANY_SPELLING}]
-    grammars += [{"name": name, **grammar} for name, grammar in named.items()]
-    return json.dumps({"grammars": grammars}, ensure_ascii=False)
+def grammars(lark: str, **named: dict[str, object]) -> str:
+    """llguidance's JSON of a grammar in Lark's notation, which may name others as `@name`."""
+    parts: list[dict[str, object]] = [{"lark_grammar": lark + _ANY_SPELLING}]
+    parts += [{"name": name, **grammar} for name, grammar in named.items()]
+    return json.dumps({"grammars": parts}, ensure_ascii=False)

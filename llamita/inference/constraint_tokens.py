@@ -12,7 +12,7 @@ that no text runs into a dead end inside a word.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -77,22 +77,37 @@ class Alphabet:
 class TokenTable:
     """The tokens of a vocabulary for llguidance; `end_id` is the one that ends a text.
 
-    words: the length of a mask in 32-bit words, with room for `end_id`. text: such a mask, of the
+    words: the length of a mask in 32-bit words, with room for all ids. text: such a mask, of the
     tokens that are text; control tokens are none.
+    control: control tokens by name that a grammar may name by id, and that are among `text`. With
+    it all bytes stand behind `end_id`, for what no token spells alone: `ids_of` gives them.
     """
 
-    def __init__(self, tokens: Sequence[bytes]) -> None:
+    def __init__(self, tokens: Sequence[bytes], control: Mapping[str, int] | None = None) -> None:
         self.vocab_size = self.end_id = len(tokens)
-        self.words = self.end_id // 32 + 1
+        extra = 0 if control is None else 256
+        self.words = (self.end_id + extra) // 32 + 1
         self.alphabet = Alphabet(tokens)
+        self.control = dict(control or {})
         self.tokens = [token if self._is_usable(token) else b"" for token in tokens]
+        for name, token_id in self.control.items():
+            self.tokens[token_id] = name.encode()
         self.text = self.mask_of(i for i, token in enumerate(self.tokens) if token)
-        self.ll_tokenizer = _ll_tokenizer(self.tokens)
+        spare = [bytes([byte]) for byte in range(extra)]
+        self.ll_tokenizer = _ll_tokenizer(self.tokens, list(self.control.values()), spare)
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> TokenTable:
-        """The table of a tokenizer."""
-        return cls([tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)])
+    def of(cls, tokenizer: Tokenizer, control: Sequence[str] | None = None) -> TokenTable:
+        """The table of a tokenizer; `control`: control tokens that a grammar may name."""
+        known = tokenizer.special_tokens
+        return cls(
+            [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)],
+            None if control is None else {name: known[name] for name in control if name in known},
+        )
+
+    def ids_of(self, data: bytes) -> list[int]:
+        """Ids for llguidance that spell these bytes; no model has them."""
+        return [self.end_id + 1 + byte for byte in data]
 
     def _is_usable(self, token: bytes) -> bool:
         return len(token) <= _LONGEST_TOKEN and self.alphabet.spells(token)
@@ -130,17 +145,22 @@ class _Wrapper:
     is_tokenizer_wrapper = True
     bos_token_id = None
 
-    def __init__(self, tokens: Sequence[bytes]) -> None:
+    def __init__(
+        self, tokens: Sequence[bytes], control: Sequence[int], spare: Sequence[bytes]
+    ) -> None:
         self.eos_token_id = len(tokens)
-        self.tokens = [*tokens, b""]
-        self.special_token_ids = [self.eos_token_id]
+        # A name, or it would be the beginning of every control token's.
+        self.tokens = [*tokens, b"end", *spare]
+        self.special_token_ids = [*control, self.eos_token_id]
 
     def __call__(self, text: str) -> list[int]:
         return []
 
 
-def _ll_tokenizer(tokens: Sequence[bytes]) -> LLTokenizer:
-    made: LLTokenizer = load_llguidance().LLTokenizer(_Wrapper(tokens))
+def _ll_tokenizer(
+    tokens: Sequence[bytes], control: Sequence[int], spare: Sequence[bytes]
+) -> LLTokenizer:
+    made: LLTokenizer = load_llguidance().LLTokenizer(_Wrapper(tokens, control, spare))
     return made
 
 

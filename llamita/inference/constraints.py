@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
 from llamita.errors import GenerationError
@@ -44,8 +44,29 @@ _KEPT = 16  # grammars of a tokenizer; with all states that each may have, below
 _lock = threading.Lock()
 
 
+class TokenMatcher(Protocol):
+    """How far one text has come, and what may follow."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing may follow: the text ends here without a stop token."""
+
+    def mask(self) -> Mask | None:
+        """The tokens that may come next, [ceil(V / 32)]; None: all."""
+
+    def accept(self, token_id: int) -> None:
+        """Go on by a token that `mask` allowed."""
+
+
+class TokenConstraint(Protocol):
+    """What the texts of a request may be."""
+
+    def start(self, prompt: Sequence[int]) -> TokenMatcher:
+        """A matcher for the text that follows a prompt."""
+
+
 @dataclass(frozen=True)
-class _Compiled:
+class CompiledGrammar:
     """A grammar in its beginning, for a vocabulary; `text` is llguidance's.
 
     Copies of the matcher share the states of its lexer, so their limit is one for all texts.
@@ -61,11 +82,11 @@ class _Compiler:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.table = TokenTable.of(tokenizer)
-        self._kept: OrderedDict[tuple[str, str, bool], _Compiled] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str, bool], CompiledGrammar] = OrderedDict()
 
     def compile(
-        self, kind: str, text: str, after_space: bool, used_up: _Compiled | None = None
-    ) -> _Compiled:
+        self, kind: str, text: str, after_space: bool, used_up: CompiledGrammar | None = None
+    ) -> CompiledGrammar:
         """used_up: one whose states have reached their limit; it is not given again."""
         key = (kind, text, after_space)
         kept = self._kept.get(key)
@@ -76,7 +97,7 @@ class _Compiler:
         self._kept.move_to_end(key)
         return self._kept[key]
 
-    def _compile(self, kind: str, text: str, after_space: bool) -> _Compiled:
+    def _compile(self, kind: str, text: str, after_space: bool) -> CompiledGrammar:
         table = self.table
         grammar = write_grammar(kind, text, table.alphabet, after_space=after_space)
         matcher = new_matcher(kind, grammar, table)
@@ -95,7 +116,7 @@ class _Compiler:
             raise GenerationError(
                 f"{kind} allows no text at all.", hint="Give one that some text, not empty, fits."
             )
-        return _Compiled(kind, grammar, matcher)
+        return CompiledGrammar(kind, grammar, matcher)
 
 
 _compilers: WeakKeyDictionary[Tokenizer, _Compiler] = WeakKeyDictionary()
@@ -106,8 +127,8 @@ class Matcher:
 
     def __init__(
         self,
-        compiled: _Compiled,
-        compile_anew: Callable[[_Compiled], _Compiled],
+        compiled: CompiledGrammar,
+        compile_anew: Callable[[CompiledGrammar], CompiledGrammar],
         table: TokenTable,
         stop_token_ids: frozenset[int],
     ) -> None:
@@ -183,11 +204,14 @@ class Matcher:
             raise grammar_error(self._compiled.kind, self._matcher)
 
     def _dead_end(self) -> GenerationError:
-        written = b"".join(self._table.tokens[token_id] for token_id in self._written)
+        tokens = self._table.tokens
+        written = b"".join(tokens[i] for i in self._written if i < len(tokens))
         kind, text = self._compiled.kind, self._compiled.text
-        character = wanted_character(kind, text, written, self._table.alphabet)
-        if character is not None:
-            return cannot_write(kind, character)
+        # Control tokens that a grammar names are known to its own table alone.
+        if not self._table.control:
+            character = wanted_character(kind, text, written, self._table.alphabet)
+            if character is not None:
+                return cannot_write(kind, character)
         return GenerationError(
             f"after {written.decode(errors='replace')!r} no token fits {kind}.",
             hint="A token that must be text cannot be a stop token.",
@@ -234,7 +258,9 @@ class Constraint:
         compile_anew = partial(self._compile, after_space)
         return Matcher(self._compile(after_space), compile_anew, table, self._stop_token_ids)
 
-    def _compile(self, after_space: bool, used_up: _Compiled | None = None) -> _Compiled:
+    def _compile(
+        self, after_space: bool, used_up: CompiledGrammar | None = None
+    ) -> CompiledGrammar:
         with _lock:
             return self._compiler.compile(self._kind, self._text, after_space, used_up)
 

@@ -299,7 +299,8 @@ class Engine:
             context=self.context,
             vocab_size=self._vocab_size,
             tokenizer=self.tokenizer,
-            constraint=compile_constraint(params, self.tokenizer, request.stop_token_ids),
+            constraint=request.constraint
+            or compile_constraint(params, self.tokenizer, request.stop_token_ids),
             sink=sink,
         )
         if length > self.context:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias, overload
 
 import torch
@@ -21,7 +21,10 @@ from torch import Tensor
 from llamita.errors import ConfigError, GenerationError
 from llamita.inference import scores
 from llamita.inference.asking import build_requests, model_stop_ids
-from llamita.inference.chats import fit_chat, read_chats
+from llamita.inference.chat_requests import Asked, ToolUse, ask
+from llamita.inference.chat_stream import ChatStream
+from llamita.inference.chats import fit_chat
+from llamita.inference.constraint_tools import ToolRules
 from llamita.inference.engine import Engine
 from llamita.inference.params import SamplingParams
 from llamita.inference.prompts import read_prompts
@@ -32,6 +35,7 @@ from llamita.inference.torch_backend import TorchBackend
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat import ChatFormat
+from llamita.tools.schemas import tool_schemas
 
 Prompt: TypeAlias = "str | list[int] | tuple[int, ...] | Tensor"
 Prompts: TypeAlias = "list[str] | list[list[int]]"
@@ -164,76 +168,67 @@ class LM:
         return requests[0]
 
     @overload
-    def chat(
-        self,
-        messages: Chat,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        template_variables: Mapping[str, Any] | None = None,
-        **settings: Any,
-    ) -> Generation: ...
+    def chat(self, messages: Chat, tools: Any = None, **settings: Any) -> Generation: ...
     @overload
     def chat(
-        self,
-        messages: Sequence[Chat],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        template_variables: Mapping[str, Any] | None = None,
-        **settings: Any,
+        self, messages: Sequence[Chat], tools: Any = None, **settings: Any
     ) -> list[Generation]: ...
     def chat(
-        self,
-        messages: Chat | Sequence[Chat],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        template_variables: Mapping[str, Any] | None = None,
-        **settings: Any,
+        self, messages: Chat | Sequence[Chat], tools: Any = None, **settings: Any
     ) -> Generation | list[Generation]:
         """Answer a conversation, or a list of conversations as one batch.
 
-        Messages and tools are as in OpenAI's API. The answer is the generation's `message`; its
-        `text` is the same without control tokens. `template_variables` reach the chat template
-        (`enable_thinking`, …); the settings are those of `generate`. With overflow
-        "drop-oldest-turn" a conversation too long for the context and max_tokens loses its oldest
-        turns (`fit_chat`), and `dropped_messages` says how many messages that were.
+        Messages are as in OpenAI's API. The answer is the generation's `message`; its `text` is the
+        same without control tokens. With overflow "drop-oldest-turn" a conversation too long for
+        the context and max_tokens loses its oldest turns (`fit_chat`), and `dropped_messages` says
+        how many messages that were. The settings are those of `generate`, and:
+
+        tools: what may be called: descriptions as in OpenAI's API, `llamita.tools.Tool`s or Python
+            functions; or a `Toolbox`. For several conversations one for all, or a list of them.
+        tool_choice: "auto": text or calls; "required": calls; "none": text; {"type": "function",
+            "function": {"name": …}}: one call of that tool.
+        parallel_tool_calls: whether an answer may hold several calls.
+        constrain_tools: whether only calls of these tools, with arguments that fit their schemas,
+            can be written; without it tool_choice and parallel_tool_calls are wishes.
+        template_variables: reach the chat template (`enable_thinking`, …).
 
         Raises:
             GenerationError: the model has no tokenizer or no chat template, or a wrong setting.
             TokenizerError: a wrong message, or one that the template refuses.
+            ToolError: a function that cannot be a tool.
         """
-        chats, is_batch = read_chats(messages)
-        params = SamplingParams.from_settings(settings)
-        variables = template_variables or {}
-        if params.overflow == "drop-oldest-turn":
-            fitted = [
-                self.fit_chat(chat, tools, max_tokens=params.max_tokens, **variables)
-                for chat in chats
-            ]
-            params = replace(params, overflow="stop")
-        else:
-            fitted = [(self.chat_prompt(chat, tools, **variables), 0) for chat in chats]
-        requests = self._build([prompt for prompt, _ in fitted], params)
+        asked, use = self._ask(messages, tools, settings)
+        requests = self._build(asked.prompts, asked.params, asked.rules)
         results = [
-            self._answered(result, dropped)
-            for result, (_, dropped) in zip(
-                collect(requests, self.engine.run(requests)), fitted, strict=True
+            self._answered(result, dropped, use)
+            for result, dropped in zip(
+                collect(requests, self.engine.run(requests)), asked.dropped, strict=True
             )
         ]
-        return results if is_batch else results[0]
+        return results if asked.is_batch else results[0]
+
+    def stream_chat(self, messages: Chat, tools: Any = None, **settings: Any) -> ChatStream:
+        """`chat` for one conversation, piece by piece; its `generation` comes at the end."""
+        asked, use = self._ask(messages, tools, settings)
+        if asked.is_batch:
+            raise GenerationError(
+                f"there are {len(asked.prompts)} conversations.", hint="Give one to stream."
+            )
+        requests = self._build(asked.prompts, asked.params, asked.rules)
+        answered = partial(self._answered, dropped_messages=asked.dropped[0], use=use)
+        return ChatStream(requests[0], self.engine.run(requests), answered, self.chat_format)
 
     def chat_prompt(
-        self,
-        messages: Chat,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        **template_variables: Any,
+        self, messages: Chat, tools: Any = None, **template_variables: Any
     ) -> list[int]:
         """The ids with which the model is asked for the next answer (for `generate`, `stream`)."""
-        return self.chat_format.encode(messages, tools, True, **template_variables)
+        schemas = tool_schemas(tools)
+        return self.chat_format.encode(messages, schemas, True, **template_variables)
 
     def fit_chat(
         self,
         messages: Chat,
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        tools: Any = None,
         *,
         max_tokens: int | None = None,
         **template_variables: Any,
@@ -275,20 +270,42 @@ class LM:
         """Every id that the checkpoint calls an end, and those that end a turn of its chats."""
         return model_stop_ids(self.config, self._generation_config, self.tokenizer)
 
-    def _answered(self, result: Generation, dropped_messages: int) -> Generation:
+    def _ask(self, messages: Any, tools: Any, settings: Mapping[str, Any]) -> tuple[Asked, ToolUse]:
+        given = dict(settings)
+        use = ToolUse(
+            given.pop("tool_choice", "auto"),
+            given.pop("parallel_tool_calls", True),
+            given.pop("constrain_tools", True),
+        )
+        variables = given.pop("template_variables", None) or {}
+        params = SamplingParams.from_settings(given)
+
+        def fit(chat: Chat, own: Any) -> tuple[list[int], int]:
+            if params.overflow == "drop-oldest-turn":
+                return self.fit_chat(chat, own, max_tokens=params.max_tokens, **variables)
+            return self.chat_prompt(chat, own, **variables), 0
+
+        return ask(messages, tools, use, self.chat_format, fit, params), use
+
+    def _answered(self, result: Generation, dropped_messages: int, use: ToolUse) -> Generation:
         text = self.chat_format.answer_text(result.token_ids)
         if isinstance(result.stop_reason, str):
             text = text.partition(result.stop_reason)[0]
-        message = self.chat_format.parse(text)
+        message = self.chat_format.parse(text, calls=use.choice != "none")
         return replace(result, message=message, dropped_messages=dropped_messages)
 
     def _requests(self, prompt: object, settings: Mapping[str, Any]) -> tuple[list[Request], bool]:
         prompts, is_batch = read_prompts(prompt, self.tokenizer, self.config)
         return self._build(prompts, SamplingParams.from_settings(settings)), is_batch
 
-    def _build(self, prompts: list[list[int]], params: SamplingParams) -> list[Request]:
+    def _build(
+        self,
+        prompts: list[list[int]],
+        params: SamplingParams,
+        rules: Sequence[ToolRules | None] | None = None,
+    ) -> list[Request]:
         own = () if params.stop_token_ids is not None else self.stop_token_ids
-        return build_requests(prompts, params, self.tokenizer, self.config, own)
+        return build_requests(prompts, params, self.tokenizer, self.config, own, rules)
 
 
 def read_cache_dtype(wanted: str | torch.dtype | None) -> str | None:

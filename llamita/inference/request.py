@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llamita.errors import GenerationError
+from llamita.inference.constraints import TokenConstraint
 from llamita.inference.params import SamplingParams
 from llamita.inference.sampling import TokenLogprob
 from llamita.inference.stopping import FinishReason, StopStrings
@@ -22,12 +23,14 @@ class Request:
     """A prompt (token ids, not empty) and how it goes on.
 
     row: the caller's number for it, which its events carry. stop_token_ids: what ends the text.
+    constraint: what the text may be, beside what `params` ask for: an answer's tool calls.
     """
 
     prompt: Sequence[int]
     params: SamplingParams
     stop_token_ids: frozenset[int] = frozenset()
     row: int = 0
+    constraint: TokenConstraint | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from llamita.errors import GenerationError
 from llamita.inference.backend import Logits, Segment
-from llamita.inference.constraints import Constraint, Matcher
+from llamita.inference.constraints import TokenConstraint, TokenMatcher
 from llamita.inference.history import History
 from llamita.inference.noise import NoiseStream
 from llamita.inference.request import Reply, Request, TokenEvent
@@ -43,7 +43,7 @@ class Row:
         context: int,
         vocab_size: int,
         tokenizer: Tokenizer | None,
-        constraint: Constraint | None,
+        constraint: TokenConstraint | None,
         sink: Sink,
     ) -> None:
         self.params = request.params
@@ -61,7 +61,9 @@ class Row:
             self.lookup = PromptLookup(request.prompt, self.params.speculative)
         self._reply = Reply(request, limit, tokenizer)
         self._noise = NoiseStream(self.params.seed)
-        self._matcher: Matcher | None = constraint.start(request.prompt) if constraint else None
+        self._matcher: TokenMatcher | None = None
+        if constraint is not None:
+            self._matcher = constraint.start(request.prompt)
         self._sink = sink
         self._dropped = 0
         self._fails_when_full = self.params.overflow == "error" and self.params.max_tokens is None

@@ -100,7 +100,7 @@ class StopStrings:
         return held
 
 
-class _Search:
+class Search:
     """All of several strings looked for at once, at a cost by character that they do not change.
 
     The automaton of Aho and Corasick (1975). A state is the longest end of the text that begins one
@@ -151,6 +151,6 @@ class _Search:
 
 
 @lru_cache(maxsize=64)
-def _search(strings: tuple[str, ...]) -> _Search:
+def _search(strings: tuple[str, ...]) -> Search:
     """Requests mostly ask for the same few strings; a search has no state of a text."""
-    return _Search(strings)
+    return Search(strings)

@@ -41,7 +41,16 @@ from llamita.tokenizer.chat_sandbox import (
 from llamita.tokenizer.chat_shield import Shield, control_pattern
 from llamita.tokenizer.chat_spans import EncodedChat, Span, Written, assistant_spans, labelled
 from llamita.tokenizer.chat_templates import BUILT_IN
-from llamita.tokenizer.chat_tools import Syntax, format_tool_call, parse_tool_calls, tool_syntax
+from llamita.tokenizer.chat_tools import (
+    CALL_SIGNS,
+    CALL_TAGS,
+    Syntax,
+    broken_call,
+    format_tool_call,
+    parse_tool_calls,
+    reasoning_end,
+    tool_syntax,
+)
 
 __all__ = ["BUILT_IN", "ChatFormat", "EncodedChat"]
 
@@ -96,6 +105,11 @@ class ChatFormat:
         template = self._tool_template or self.template
         return tool_syntax(template_literals(template), template_variables(template))
 
+    @property
+    def reasons(self) -> bool:
+        """Whether the template knows reasoning, which then stands before an answer."""
+        return "think" in self.template
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -133,9 +147,24 @@ class ChatFormat:
         1), as it spells calls that were made. A BOS stands in front exactly once where the template
         writes it or the tokenizer adds one.
         """
+        return self.encode_parts(self.parts(messages, tools, add_generation_prompt, **variables))
+
+    def parts(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+        **variables: Any,
+    ) -> list[str | int]:
+        """The conversation as its texts and the ids of the template's control tokens, in order."""
         written = self._write(messages, tools, variables)
         text = written.render(generation=add_generation_prompt)
-        pieces, _ = self._pieces(text, written.shield)
+        special = self.tokenizer.special_tokens
+        return split_at_controls(text, self._control, special, written.shield, ())[0]
+
+    def encode_parts(self, parts: Sequence[str | int]) -> list[int]:
+        """The ids of what `parts` gave, cut or continued by a caller: in one go, with one BOS."""
+        pieces = with_one_bos(self._encoder.encode(parts), self.tokenizer)
         return [piece.token_id for piece in pieces]
 
     def encode_with_spans(
@@ -183,27 +212,33 @@ class ChatFormat:
         """Whether the template writes a control token of the tokenizer behind an answer."""
         return bool(self._shown_turn_ends)
 
-    def parse(self, text: str) -> dict[str, Any]:
+    def parse(self, text: str, *, calls: bool = True) -> dict[str, Any]:
         """What a model answered, as an assistant message in OpenAI's form.
 
         `text` holds the names of control tokens such as `<tool_call>` (see `answer_text`). The
         message has `content` and, where there are any, `tool_calls` (their `arguments` are JSON
-        text) and `reasoning_content`. What is not valid JSON stays content.
+        text) and `reasoning_content`. What is not valid JSON stays content; without `calls`, all
+        calls do.
         """
         message: dict[str, Any] = {"role": "assistant", "content": text}
-        if "</think>" in text and "think" in self.template:
-            lifted = lift_reasoning(message)
-            message = {**message, **lifted}
-        if self.tool_syntax is not None:
-            content, calls = parse_tool_calls(message["content"], self.tool_syntax)
-            if calls:
-                message |= {"content": content, "tool_calls": calls}
+        end = reasoning_end(text, self.tool_syntax) if self.reasons else None
+        if end is not None:
+            message = lift_reasoning({**message, "content": text[:end]})
+            message["content"] = text[end:].lstrip("\n")
+        if calls and self.tool_syntax is not None:
+            content, found = parse_tool_calls(message["content"], self.tool_syntax)
+            if found:
+                message |= {"content": content, "tool_calls": found}
         return message
+
+    def broken_call(self, text: str) -> str | None:
+        """What is wrong with an answer that begins a call and is none; None: it does not."""
+        return None if self.tool_syntax is None else broken_call(text, self.tool_syntax)
 
     def answer_text(self, token_ids: Sequence[int]) -> str:
         """The text of generated ids for `parse`: with the names of tokens that structure it."""
         data = b"".join(
-            self.tokenizer.shown_bytes(token_id, token_id not in self._structural_ids)
+            self.tokenizer.shown_bytes(token_id, token_id not in self.structural_names)
             for token_id in token_ids
         )
         return data.decode("utf-8", errors="replace")
@@ -219,10 +254,11 @@ class ChatFormat:
         return ChatEncoder(self.tokenizer)
 
     @cached_property
-    def _structural_ids(self) -> frozenset[int]:
-        names = ("<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>")
+    def structural_names(self) -> dict[int, str]:
+        """The control tokens that structure an answer, reasoning and calls, by id."""
+        names = (*CALL_TAGS, "<think>", "</think>", *CALL_SIGNS)
         known = self.tokenizer.special_tokens
-        return frozenset(known[name] for name in (*names, "[TOOL_CALLS]") if name in known)
+        return {known[name]: name for name in names if name in known}
 
     @cached_property
     def _special(self) -> dict[str, str]:
@@ -233,7 +269,7 @@ class ChatFormat:
         tool_template = self._tool_template or self.template
         names = turn_ends(self.template, tool_template, self._special, self._control)
         found = [self.tokenizer.special_tokens[name] for name in names]
-        closing = self._structural_ids
+        closing = self.structural_names
         return tuple(dict.fromkeys(token_id for token_id in found if token_id not in closing))
 
     @cached_property

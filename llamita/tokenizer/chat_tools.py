@@ -9,24 +9,43 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from llamita.errors import TokenizerError
 
 Syntax = Literal["hermes", "llama3", "json"]
 
+CALL_TAGS = ("<tool_call>", "</tool_call>")
+CALL_SIGNS = ("<|python_tag|>", "[TOOL_CALLS]")
+"""What may stand in front of calls that are bare objects."""
+
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_PREFIXES = ("<|python_tag|>", "[TOOL_CALLS]")
-_SEPARATORS = " \t\r\n;,"
+_SPACE = re.compile(r"\s*")
+_CLOSING = re.compile(r"\s*(?:</tool_call>|\Z)")
+_WHITE_SPACE = " \t\r\n"  # JSON's
+_SEPARATORS = _WHITE_SPACE + ";,"
+_BEGUN = re.compile(r'\[?\s*\{\s*"(?:name|function)"')
 
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+def _float(digits: str) -> float:
+    """Beyond the largest double there is only Infinity, which is no JSON: it stands for them."""
+    return max(-sys.float_info.max, min(float(digits), sys.float_info.max))
+
+
+def _integer(digits: str) -> int:
+    """A whole number; as `_float` for one that Python takes no trouble to read."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else int(_float(digits))
+
+
+_MOST_DIGITS = 4000
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_float, parse_int=_integer)
 
 
 def tool_syntax(literals: tuple[str, ...], variables: frozenset[str]) -> Syntax | None:
@@ -109,35 +128,100 @@ def normal_call(call: Any, where: str) -> dict[str, Any]:
     return {"type": "function", "function": plain}
 
 
-def _parse_tagged(text: str) -> tuple[str, list[tuple[str, Any]]] | None:
-    functions: list[tuple[str, Any]] = []
-    kept: list[str] = []
-    end = 0
-    for match in _TAGGED.finditer(text):
-        call = _function(_load(match[1]), "arguments")
-        if call is None:
-            continue
-        functions.append(call)
-        kept.append(text[end : match.start()])
-        end = match.end()
-    if not functions:
+def broken_call(text: str, syntax: Syntax) -> str | None:
+    """What is wrong with an answer that begins a call and is none; None where that is not so."""
+    if parse_tool_calls(text, syntax)[1]:
         return None
-    kept.append(text[end:])
-    return "\n".join(part.strip() for part in kept if part.strip()), functions
+    if syntax == "hermes":
+        begun = _TAGGED.search(text)
+        body = begun[1] if begun else None
+    else:
+        sign = _first_sign(text)
+        body = sign[1] if sign else text if _BEGUN.match(text.strip()) else None
+    if body is None:
+        return None
+    try:
+        _DECODER.decode(body.strip())
+    except (ValueError, RecursionError) as error:
+        return f"the call is no valid JSON: {error}"
+    key = "parameters" if syntax == "llama3" else "arguments"
+    return f'a call is {{"name": a text, "{key}": an object}}'
+
+
+def reasoning_end(text: str, syntax: Syntax | None) -> int | None:
+    """Where the reasoning before an answer ends; a `</think>` within a call ends none."""
+    ends = [match.end() for match in re.finditer("</think>", text)]
+    if syntax == "hermes":
+        calls = [(start, end) for start, end, _ in _tagged_calls(text)]
+        ends = [end for end in ends if not any(start < end < last for start, last in calls)]
+    elif syntax is not None:
+        for place in (0, *ends):
+            if _parse_bare(text[place:]):
+                return place or None
+    return ends[-1] if ends else None
+
+
+def _parse_tagged(text: str) -> tuple[str, list[tuple[str, Any]]] | None:
+    found = list(_tagged_calls(text))
+    if not found:
+        return None
+    edges = [0, *(edge for start, end, _ in found for edge in (start, end)), len(text)]
+    kept = (text[edges[i] : edges[i + 1]].strip() for i in range(0, len(edges), 2))
+    return "\n".join(part for part in kept if part), [function for _, _, function in found]
+
+
+def _tagged_calls(text: str) -> Iterator[tuple[int, int, tuple[str, Any]]]:
+    """Where each call begins and ends, and what it calls."""
+    place = 0
+    while match := _TAGGED.search(text, place):
+        found = _call_at(text, match.start(1))
+        if found is None:
+            place = match.end()
+            continue
+        function, place = found
+        yield match.start(), place, function
+
+
+def _call_at(text: str, place: int) -> tuple[tuple[str, Any], int] | None:
+    """The call that begins there, and where its closing tag ends; a text in it may hold tags."""
+    blank = _SPACE.match(text, place)
+    try:
+        value, end = _DECODER.raw_decode(text, blank.end() if blank else place)
+        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates are no text
+    except (ValueError, RecursionError):
+        return None
+    closing = _CLOSING.match(text, end)
+    function = _function(value, "arguments")
+    return None if function is None or closing is None else (function, closing.end())
 
 
 def _parse_bare(text: str) -> tuple[str, list[tuple[str, Any]]] | None:
     """Nothing but calls, one after the other or as a list, after an optional sign for calls."""
-    content, rest = "", text.strip()
-    for prefix in _PREFIXES:
-        before, sign, after = rest.partition(prefix)
-        if sign:
-            content, rest = before.strip(), after.strip()
+    functions = _read_bare(text.strip(_WHITE_SPACE))
+    if functions:
+        return "", functions
+    sign = _first_sign(text)
+    if sign is None:
+        return None
+    functions = _read_bare(sign[1].strip(_WHITE_SPACE))
+    return (sign[0].strip(), functions) if functions else None
+
+
+def _first_sign(text: str) -> tuple[str, str] | None:
+    """What stands before the first sign for calls, and behind it."""
+    found = [(text.index(sign), sign) for sign in CALL_SIGNS if sign in text]
+    if not found:
+        return None
+    before, _, after = text.partition(min(found)[1])
+    return before, after
+
+
+def _read_bare(text: str) -> list[tuple[str, Any]] | None:
     functions: list[tuple[str, Any]] = []
     place = 0
-    while place < len(rest):
+    while place < len(text):
         try:
-            value, end = _DECODER.raw_decode(rest, place)
+            value, end = _DECODER.raw_decode(text, place)
             json.dumps(value, ensure_ascii=False).encode()  # lone surrogates are no text
         except (ValueError, RecursionError):
             return None
@@ -148,9 +232,9 @@ def _parse_bare(text: str) -> tuple[str, list[tuple[str, Any]]] | None:
             if function is None:
                 return None
             functions.append(function)
-        while place < len(rest) and rest[place] in _SEPARATORS:
+        while place < len(text) and text[place] in _SEPARATORS:
             place += 1
-    return (content, functions) if functions else None
+    return functions
 
 
 def _function(value: Any, key: str) -> tuple[str, Any] | None:

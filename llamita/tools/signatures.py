@@ -47,7 +47,7 @@ class FunctionCall:
                 raise TypeError(f"there is no parameter {name}") from None
             except ValidationError as error:
                 raise TypeError(f"{name}: {error.errors()[0]['msg']}") from None
-        bound = inspect.BoundArguments(self._signature, values)  # type: ignore[arg-type]
+        bound = inspect.BoundArguments(self._signature, values)
         bound.apply_defaults()
         return self.function(*bound.args, **bound.kwargs)
 
@@ -121,10 +121,14 @@ def _type(hint: Any, where: str) -> tuple[TypeAdapter[Any], dict[str, Any]]:
         adapter = TypeAdapter(plain)
         schema = adapter.json_schema()
     except (PydanticUserError, SchemaError, TypeError, NameError) as error:
+        hint = (
+            "Tools take texts, numbers, booleans, lists, dictionaries, Literal, Enum, Optional and "
+            "dataclasses of these."
+        )
+        if getattr(error, "code", None) == "typed-dict-version":
+            hint = "Before Python 3.12 take TypedDict from typing_extensions."
         raise ToolError(
-            f"{where} has the type {_named(plain)}, for which there is no JSON.",
-            hint="Tools take texts, numbers, booleans, lists, dictionaries, Literal, Enum, "
-            "Optional and dataclasses of these.",
+            f"{where} has the type {_named(plain)}, for which there is no JSON.", hint=hint
         ) from error
     cleaned = _without(schema)
     if set(cleaned) == {"$ref", "$defs"}:  # an Enum or dataclass, which nothing else names
@@ -177,8 +181,8 @@ def _without(schema: Any, of_names: bool = False) -> Any:
 
 def _ordered(schema: dict[str, Any]) -> dict[str, Any]:
     """Type and description first: so people write schemas, and models know them so."""
-    first = {key: schema[key] for key in ("type", "description") if key in schema}
-    return {**first, **schema}
+    names = [name for name in ("type", "description") if name in schema]
+    return {name: schema[name] for name in [*names, *schema]}
 
 
 def _named(hint: Any) -> str:

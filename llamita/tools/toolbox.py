@@ -63,24 +63,35 @@ class Toolbox:
         arguments: an object, or its JSON text as models write it. A tool that is not there, wrong
         arguments and what the tool raises are answers too, for the model to mend its call.
         """
-        if name not in self._tools:
-            return error_text(f"there is no tool {name!r}; there are: {', '.join(self._tools)}")
-        tool = self._tools[name]
-        if isinstance(arguments, str):
-            try:
-                arguments = json.loads(arguments, parse_constant=_no_constant)
-            except (ValueError, RecursionError) as error:
-                return error_text(f"the arguments are no JSON: {error}")
-        wrong = arguments_error(arguments, tool.parameters)
+        wrong = self.refuse(name, arguments)
         if wrong is not None:
             return error_text(wrong)
-        if tool.function is None:
-            return error_text(f"the tool {name} is only described here and cannot be run")
-        assert isinstance(arguments, Mapping)
+        function = self._tools[name].function
+        assert function is not None
         try:
-            return json_text(tool.function(**arguments))
+            return json_text(function(**_read(arguments)))
         except (Exception, SystemExit) as error:  # whatever it is, the chat goes on
             return error_text(str(error) or type(error).__name__)
+
+    def refuse(self, name: str, arguments: Mapping[str, Any] | str) -> str | None:
+        """Why `run` would not call the tool, in one line; None: it would."""
+        if name not in self._tools:
+            there = f"there are: {', '.join(self._tools)}" if self._tools else "there is none"
+            return f"there is no tool {name!r}; {there}"
+        tool = self._tools[name]
+        try:
+            wrong = arguments_error(_read(arguments), tool.parameters)
+        except (ValueError, RecursionError) as error:
+            return f"the arguments are no JSON: {error}"
+        if wrong is None and tool.function is None:
+            return f"the tool {name} is only described here and cannot be run"
+        return wrong
+
+
+def _read(arguments: Mapping[str, Any] | str) -> Any:
+    if isinstance(arguments, str):
+        return json.loads(arguments, parse_constant=_no_constant)
+    return arguments
 
 
 def _no_constant(name: str) -> None:

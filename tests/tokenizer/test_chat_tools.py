@@ -11,13 +11,21 @@ from hypothesis import strategies as st
 
 from llamita.errors import TokenizerError
 from llamita.tokenizer.chat import ChatFormat
-from llamita.tokenizer.chat_tools import Syntax, format_tool_call, parse_tool_calls
+from llamita.tokenizer.chat_tools import (
+    Syntax,
+    broken_call,
+    format_tool_call,
+    parse_tool_calls,
+    reasoning_end,
+)
 from llamita.tokenizer.hf import HFTokenizer
 from tests.tokenizer import chat_cases as cases
 from tests.tokenizer.chat_cases import PLAIN, call
 
 SYNTAXES: list[Syntax] = ["hermes", "llama3", "json"]
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=10) | st.sampled_from(
+    ["</tool_call>", "<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", '{"name"']
+)
 VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -38,8 +46,6 @@ def functions(calls: list[dict[str, Any]]) -> list[tuple[str, Any]]:
 def test_calls_come_back_as_they_were(
     calls: list[tuple[str, Any]], syntax: Syntax, separator: str
 ) -> None:
-    if any("</tool_call>" in json.dumps(entry) for entry in calls):
-        return
     text = separator.join(format_tool_call(call(n, **a) if "name" not in a else {
         "function": {"name": n, "arguments": a}}, syntax) for n, a in calls)  # fmt: skip
     content, parsed = parse_tool_calls(text, syntax)
@@ -167,3 +173,58 @@ def test_arguments_may_be_json_text_or_an_object(chat_tokenizer: HFTokenizer) ->
 
     assert rendered(arguments={"a": 1}) == rendered(arguments='{"a":1}')
     assert '{"name": "f", "arguments": {"a": 1}}' in rendered(arguments='{"a":1}')
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text", "complaint"),
+    [
+        ("hermes", '<tool_call>{"name": "f", </tool_call>', "no valid JSON"),
+        ("hermes", 'So: <tool_call>{"name": "f"}</tool_call>', '"arguments": an object'),
+        ("hermes", "<tool_call>", "no valid JSON"),
+        ("hermes", '{"name": "f", ', None),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {}}</tool_call>', None),
+        ("hermes", "Hello.", None),
+        ("llama3", '{"name": "f", "parameters": {', "no valid JSON"),
+        ("llama3", '{"name": "f", "parameters": 3}', '"parameters": an object'),
+        ("llama3", '<|python_tag|>{"a": 1}', '"parameters": an object'),
+        ("llama3", '{"answer": 3}', None),
+        ("llama3", "[1]", None),
+        ("json", '[{"name": "f", "arguments": }]', "no valid JSON"),
+        ("json", "[TOOL_CALLS] f", "no valid JSON"),
+    ],
+)
+def test_case_34_a_broken_call_says_what_is_wrong(
+    syntax: Syntax, text: str, complaint: str | None
+) -> None:
+    said = broken_call(text, syntax)
+    assert said is None if complaint is None else said is not None and complaint in said
+
+
+def test_what_follows_a_sign_may_hold_signs() -> None:
+    text = 'Look <|python_tag|>{"name": "f", "parameters": {"a": "[TOOL_CALLS]"}}'
+    content, calls = parse_tool_calls(text, "llama3")
+    assert content == "Look"
+    assert functions(calls) == [("f", {"a": "[TOOL_CALLS]"})]
+
+
+HELD = '{"name": "f", "arguments": {"a": "</think>"}}'
+
+
+@pytest.mark.parametrize(
+    ("syntax", "text", "answer"),
+    [
+        (None, "a</think>b</think>c", "c"),
+        ("hermes", f"a</think>b<tool_call>{HELD}</tool_call>", f"b<tool_call>{HELD}</tool_call>"),
+        ("hermes", f"<tool_call>{HELD}</tool_call>", None),
+        ("hermes", f"a<tool_call>{HELD}</tool_call></think>b", "b"),
+        ("json", f"a</think>{HELD}", HELD),
+        ("json", HELD, None),
+        ("json", "a</think>b</think>c", "c"),
+        ("json", "a", None),
+    ],
+)
+def test_a_tag_in_a_call_ends_no_reasoning(
+    syntax: Syntax | None, text: str, answer: str | None
+) -> None:
+    end = reasoning_end(text, syntax)
+    assert (None if end is None else text[end:]) == answer

@@ -43,11 +43,10 @@ def builtin_tools(
                 f"there is no built-in tool {name!r}.", hint=f"There are: {', '.join(known)}."
             )
     notes, timers = Notes(notes_file), Timers(clock)
-    made = [
-        calculator_tool(),
-        Tool.of(convert_units),
-        *map(Tool.of, (notes.add_note, notes.list_notes, notes.delete_note)),
-        *map(Tool.of, (timers.set_timer, timers.list_timers)),
+    functions: list[Callable[..., object]] = [
+        *(convert_units, notes.add_note, notes.list_notes, notes.delete_note),
+        *(timers.set_timer, timers.list_timers),
     ]
+    made = [calculator_tool(), *map(Tool.of, functions)]
     chosen = {tool for name in wanted for tool in known[name]}
     return [tool for tool in made if tool.name in chosen]
