@@ -26,7 +26,7 @@ from llamita.data.tool_tasks.words import note
 
 NO_TOOL = "I have no tool for that."
 
-_TASKS = ((0.38, 1), (0.30, 2), (0.20, 3), (0.12, 4))
+_TASKS = ((0.25, 1), (0.25, 2), (0.25, 3), (0.25, 4))
 _LISTED = ((0.04, 0), (0.40, 1), (0.34, 2), (0.22, 3))
 _AS_BUILT_IN = 0.1
 _CALLED, _TALK, _IN_MESSAGE, _ABSENT = "called", "talk", "in message", "tool absent"

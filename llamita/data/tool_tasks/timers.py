@@ -7,8 +7,8 @@ import json
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.task import Task
 from llamita.data.tool_tasks.values import whole_number
-from llamita.data.tool_tasks.words import label
 from llamita.data.tool_tasks.wording import Split, Wordings
+from llamita.data.tool_tasks.words import label
 
 _PLAIN = Wordings(
     train=(

@@ -1,4 +1,4 @@
-"""The tool-use set: exact, the same for a seed, and two splits that share neither words nor values."""
+"""The tool-use set: exact, the same for a seed, and splits that share neither words nor values."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_the_file_is_a_file_of_chats(tmp_path: Path) -> None:
     assert len(lines) == 40
     assert sum(counts.values()) == sum(len(line["kinds"]) for line in lines)
     for line in lines:
-        assert read_chat(line) is not None
+        assert read_chat(line, "a line") is not None
 
 
 def test_another_file_is_not_overwritten(tmp_path: Path) -> None:
