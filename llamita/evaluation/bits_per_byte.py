@@ -7,36 +7,32 @@ the context C is read in windows of C tokens, each half a context further on tha
 window pays for the tokens that no earlier one paid for, so all but a document's first C tokens
 are predicted from at least half a context.
 
-The standard error treats the windows as a sample of such text. With x_i bits and y_i bytes in
-window i of m, R = sum x / sum y is a ratio estimate (Cochran, Sampling Techniques, chapter 6):
-
-    stderr = sqrt(m / (m - 1) * sum (x_i - R y_i)^2) / sum y
-
-Tokens of one window depend on each other, therefore windows are the units and not tokens. A text
-of a single window leaves nothing else: there the tokens are the units.
+The standard error says how the figure would scatter over other text of the kind. Documents are its
+units (`bootstrap`): what lies within one depends on the rest of it. A single document leaves its
+stretches of 1,024 bytes, which are the same for every model; they tell of this document alone, and
+not of others. A text shorter than that leaves its tokens.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from llamita.errors import CheckpointError, DataError, TokenizerError
-from llamita.inference.modes import Evaluating
+from llamita.errors import DataError, TokenizerError
+from llamita.evaluation.bootstrap import ratio_standard_error
+from llamita.evaluation.scoring import Window, score_windows
 from llamita.inference.prompts import check_token_ids, start_token_id
 from llamita.model.transformer import Transformer
+from llamita.text.documents import Document
 from llamita.tokenizer.base import Tokenizer
 
-_BATCH_TOKENS = 8192  # tokens of one forward pass
-_SORTED_TOKENS = 16 * _BATCH_TOKENS  # windows of so many tokens are sorted by length together
-_LOGITS_BYTES = 64 * 2**20  # float32 logits held at a time
+Unit: TypeAlias = Literal["documents", "windows", "tokens"]
+
+WINDOW_BYTES = 1024
 _ENCODED_CHARACTERS = 2**20  # documents tokenized together
 
 
@@ -45,7 +41,8 @@ class BitsPerByte:
     """The result. `bits_per_byte_stderr` is NaN for a text of one token.
 
     perplexity is per token: only models with the same tokenizer compare by it. bytes are UTF-8
-    bytes of the text, tokens those that were paid for.
+    bytes of the text, tokens those that were paid for. stderr_over: the units of the standard
+    error.
     """
 
     bits_per_byte: float
@@ -53,32 +50,80 @@ class BitsPerByte:
     perplexity: float
     bytes: int
     tokens: int
+    documents: int = 1
+    stderr_over: Unit = "windows"
 
 
 @dataclass(frozen=True)
-class Window:
-    """One pass: reads `inputs`, pays for `targets`, which follow the inputs from place `first` on.
+class TextScores:
+    """What each unit of a text costs: bits and bytes [units], as float64."""
 
-    target_bytes: how many bytes of text each target stands for.
+    unit: Unit
+    bits: np.ndarray
+    bytes: np.ndarray
+    total_bits: float
+    total_bytes: int
+    tokens: int
+    documents: int
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Of the whole text."""
+        return self.total_bits / self.total_bytes
+
+    def summary(self) -> BitsPerByte:
+        """The figures of the whole text."""
+        nats_per_token = self.total_bits * math.log(2) / self.tokens
+        return BitsPerByte(
+            bits_per_byte=self.bits_per_byte,
+            bits_per_byte_stderr=ratio_standard_error(self.bits, self.bytes),
+            perplexity=math.exp(min(nats_per_token, 700.0)),
+            bytes=self.total_bytes,
+            tokens=self.tokens,
+            documents=self.documents,
+            stderr_over=self.unit,
+        )
+
+
+@dataclass(frozen=True)
+class TextWindow(Window):
+    """A window of a document. `target_bytes`: how many bytes of text each target stands for.
+
+    place: how many bytes of the document stand before the first target.
     """
 
-    inputs: Sequence[int]
-    first: int
-    targets: Sequence[int]
     target_bytes: Sequence[int]
+    document: int = 0
+    place: int = 0
 
 
 def bits_per_byte(
     model: Transformer,
     tokenizer: Tokenizer,
-    texts: Iterable[str],
+    texts: Iterable[str | Document],
     *,
     context_length: int | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> BitsPerByte:
-    """Score documents. `context_length` below the model's own (the default) makes windows shorter.
+    """Score documents; see `score_texts`."""
+    return score_texts(
+        model, tokenizer, texts, context_length=context_length, progress=progress
+    ).summary()
 
-    `progress` is called with the bytes that were scored since it was called last.
+
+def score_texts(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    texts: Iterable[str | Document],
+    *,
+    context_length: int | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> TextScores:
+    """What each document costs. `context_length` below the model's own makes windows shorter.
+
+    A text is a document, but for the later pieces of one that was cut (`Document.piece`): they are
+    read alone, and count to the document. `progress` is called with the bytes that were scored
+    since it was called last.
 
     Raises:
         TokenizerError: the tokenizer does not give a text back, or marks no document's beginning.
@@ -94,42 +139,43 @@ def bits_per_byte(
         )
     windows = (
         window
-        for ids, sizes in _encode(texts, tokenizer, model)
-        for window in split_windows(ids, sizes, context_length)
+        for piece in _encode(texts, tokenizer, model)
+        for window in split_windows(*piece, context_length)
     )
     totals = _Totals()
-    evaluating = Evaluating(model)
-    for batch in _batches(windows):
-        with evaluating:
-            nats = _score(model, batch)
-        for window, window_nats in zip(batch, nats, strict=True):
-            totals.add(window_nats, np.asarray(window.target_bytes, dtype=np.float64))
+    for window, window_nats in score_windows(model, windows):
+        totals.add(window, window_nats / math.log(2))
         if progress is not None:
-            progress(sum(sum(window.target_bytes) for window in batch))
+            progress(sum(window.target_bytes))
     return totals.result()
 
 
 def split_windows(
-    ids: Sequence[int], sizes: Sequence[int], context_length: int
-) -> Iterator[Window]:
-    """Windows of one document that pay for each of its tokens once.
+    ids: Sequence[int], sizes: Sequence[int], document: int, place: int, context_length: int
+) -> Iterator[TextWindow]:
+    """Windows of one text that pay for each of its tokens once.
 
-    ids: the token before the document, then the document's. sizes: the bytes of each of the
-    latter. The first window predicts a full context of tokens, later ones half a context.
+    ids: the token before the text, then the text's. sizes: the bytes of each of the latter. place:
+    where in its document the text begins. The first window predicts a full context of tokens, later
+    ones half a context.
     """
     stride = max(1, context_length // 2)
     start = paid = 0
     while paid < len(sizes):
         end = min(start + context_length, len(sizes))
-        yield Window(ids[start:end], paid - start, ids[paid + 1 : end + 1], sizes[paid:end])
+        paid_bytes = sizes[paid:end]
+        yield TextWindow(
+            ids[start:end], paid - start, ids[paid + 1 : end + 1], paid_bytes, document, place
+        )
+        place += sum(paid_bytes)
         paid = end
         start += stride
 
 
 def _encode(
-    texts: Iterable[str], tokenizer: Tokenizer, model: Transformer
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Token ids of each document behind its beginning, and the bytes of each token of text."""
+    texts: Iterable[str | Document], tokenizer: Tokenizer, model: Transformer
+) -> Iterator[tuple[list[int], list[int], int, int]]:
+    """Each text's ids behind its beginning, the bytes of each token, its document and place."""
     start = start_token_id(tokenizer, model.config)
     if start is None:
         raise TokenizerError(
@@ -137,8 +183,9 @@ def _encode(
             hint="Bits per byte need one to predict the first token from.",
         )
     byte_counts: dict[int, int] = {}
-    for group in _groups(texts):
-        for text, ids in zip(group, tokenizer.encode_batch(group), strict=True):
+    for group in _groups(_placed(texts)):
+        encoded = tokenizer.encode_batch([text for text, _, _ in group])
+        for (text, document, place), ids in zip(group, encoded, strict=True):
             check_token_ids(ids, model.config.vocab_size, "the text")
             _check_lossless(text, tokenizer.decode(ids), tokenizer.lossy)
             for token_id in set(ids) - byte_counts.keys():
@@ -146,17 +193,31 @@ def _encode(
             sizes = [byte_counts[token_id] for token_id in ids]
             # A space that the tokenizer puts before every text is no byte of this one.
             sizes[0] -= sum(sizes) - len(text.encode("utf-8"))
-            yield [start, *ids], sizes
+            yield [start, *ids], sizes, document, place
 
 
-def _groups(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Documents that are not empty, some characters' worth together: they encode in parallel."""
-    group: list[str] = []
+def _placed(texts: Iterable[str | Document]) -> Iterator[tuple[str, int, int]]:
+    """Texts that are not empty, each with the number of its document and its place there."""
+    document, place, is_begun = -1, 0, False
+    for item in texts:
+        text = item if isinstance(item, str) else item.text
+        if isinstance(item, str) or item.piece == 1:
+            is_begun = False
+        if not text:
+            continue
+        if not is_begun:
+            document, place, is_begun = document + 1, 0, True
+        yield text, document, place
+        place += len(text.encode("utf-8"))
+
+
+def _groups(texts: Iterable[tuple[str, int, int]]) -> Iterator[list[tuple[str, int, int]]]:
+    """Texts, some characters' worth together: they encode in parallel."""
+    group: list[tuple[str, int, int]] = []
     characters = 0
-    for text in texts:
-        if text:
-            group.append(text)
-            characters += len(text)
+    for item in texts:
+        group.append(item)
+        characters += len(item[0])
         if characters >= _ENCODED_CHARACTERS:
             yield group
             group, characters = [], 0
@@ -178,104 +239,59 @@ def _check_lossless(text: str, decoded: str, reason: str | None) -> None:
     )
 
 
-def _batches(windows: Iterable[Window]) -> Iterator[list[Window]]:
-    """Windows of like length together, within the token budget of a pass."""
-    waiting: list[Window] = []
-    tokens = 0
-    for window in windows:
-        waiting.append(window)
-        tokens += len(window.inputs)
-        if tokens >= _SORTED_TOKENS:
-            yield from _batches_by_length(waiting)
-            waiting, tokens = [], 0
-    yield from _batches_by_length(waiting)
+class _Costs:
+    """Bits and bytes of numbered things, which come in any order."""
 
+    def __init__(self) -> None:
+        self.bits: list[float] = []
+        self.bytes: list[int] = []
 
-def _batches_by_length(windows: list[Window]) -> Iterator[list[Window]]:
-    batch: list[Window] = []
-    for window in sorted(windows, key=lambda window: len(window.inputs)):
-        if batch and (len(batch) + 1) * len(window.inputs) > _BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(window)
-    if batch:
-        yield batch
-
-
-@torch.no_grad()
-def _score(model: Transformer, batch: list[Window]) -> list[np.ndarray]:
-    """Nats of each target of each window, as float64."""
-    device = model.lm_head.weight.device
-    longest = max(len(window.inputs) for window in batch)
-    ids = torch.zeros(len(batch), longest, dtype=torch.long)
-    is_paid = torch.zeros(len(batch), longest, dtype=torch.bool)
-    for row, window in enumerate(batch):
-        length = len(window.inputs)
-        ids[row, :length] = torch.tensor(window.inputs)
-        is_paid[row, window.first : length] = True
-    targets = torch.tensor([target for window in batch for target in window.targets])
-    # Padding stands after a row's end, where causal attention cannot see it.
-    hidden = model.hidden_states(ids.to(device))[is_paid.to(device)]
-    nats = _nats(model, hidden, targets.to(device)).cpu().double().numpy()
-    ends = itertools.accumulate(len(window.targets) for window in batch)
-    return [nats[end - len(window.targets) : end] for window, end in zip(batch, ends, strict=True)]
-
-
-def _nats(model: Transformer, hidden: Tensor, targets: Tensor) -> Tensor:
-    """-ln p of each target [N], from hidden states [N, C], with few logits held at a time."""
-    rows = max(1, _LOGITS_BYTES // (4 * model.config.vocab_size))
-    parts = [
-        F.cross_entropy(model.lm_head(part).float(), target, reduction="none")
-        for part, target in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)
-    ]
-    return torch.cat(parts)
+    def add(self, number: int, bits: float, size: int) -> None:
+        while len(self.bits) <= number:
+            self.bits.append(0.0)
+            self.bytes.append(0)
+        self.bits[number] += bits
+        self.bytes[number] += size
 
 
 class _Totals:
-    """Bits and bytes of every window, and of the tokens while there is one window only."""
+    """Costs by document, and for a single one also by stretches of it and by its first tokens."""
 
     def __init__(self) -> None:
-        self._bits: list[float] = []
-        self._bytes: list[float] = []
+        self._documents, self._stretches, self._first_tokens = _Costs(), _Costs(), _Costs()
         self._tokens = 0
-        self._first: tuple[np.ndarray, np.ndarray] | None = None
 
-    def add(self, nats: np.ndarray, sizes: np.ndarray) -> None:
-        bits = nats / math.log(2)
-        if self._first is None:
-            self._first = bits, sizes
-        self._bits.append(float(bits.sum()))
-        self._bytes.append(float(sizes.sum()))
+    def add(self, window: TextWindow, bits: np.ndarray) -> None:
+        sizes = window.target_bytes
+        self._documents.add(window.document, float(bits.sum()), sum(sizes))
         self._tokens += len(bits)
+        if len(self._documents.bits) > 1:
+            return
+        place = window.place
+        for token_bits, size in zip(bits.tolist(), sizes, strict=True):
+            # A token belongs to the stretch that it begins in.
+            self._stretches.add(place // WINDOW_BYTES, token_bits, size)
+            if place < WINDOW_BYTES:
+                self._first_tokens.add(len(self._first_tokens.bits), token_bits, size)
+            place += size
 
-    def result(self) -> BitsPerByte:
-        if self._first is None:
+    def result(self) -> TextScores:
+        documents = len(self._documents.bits)
+        if not documents:
             raise DataError("there is no text to score: it has 0 bytes.")
-        units = self._first
-        if len(self._bits) > 1:
-            units = np.array(self._bits), np.array(self._bytes)
-        total_bits, total_bytes = math.fsum(self._bits), sum(self._bytes)
-        if not math.isfinite(total_bits):
-            raise CheckpointError(
-                "the model's logits are not numbers (NaN): its weights or their precision are bad.",
-                hint="Try dtype float32, or another checkpoint of the run.",
-            )
-        nats_per_token = total_bits * math.log(2) / self._tokens
-        return BitsPerByte(
-            bits_per_byte=total_bits / total_bytes,
-            bits_per_byte_stderr=ratio_standard_error(*units),
-            perplexity=math.exp(min(nats_per_token, 700.0)),
-            bytes=round(total_bytes),
+        unit: Unit
+        if documents > 1:
+            unit, costs = "documents", self._documents
+        elif len(self._stretches.bits) > 1:
+            unit, costs = "windows", self._stretches
+        else:
+            unit, costs = "tokens", self._first_tokens
+        return TextScores(
+            unit=unit,
+            bits=np.array(costs.bits),
+            bytes=np.array(costs.bytes, dtype=np.float64),
+            total_bits=math.fsum(self._documents.bits),
+            total_bytes=sum(self._documents.bytes),
             tokens=self._tokens,
+            documents=documents,
         )
-
-
-def ratio_standard_error(numerators: np.ndarray, denominators: np.ndarray) -> float:
-    """Standard error of sum(numerators) / sum(denominators); NaN for a single unit."""
-    units = len(numerators)
-    if units < 2:
-        return math.nan
-    ratio = numerators.sum() / denominators.sum()
-    residuals = numerators - ratio * denominators
-    variance = units / (units - 1) * float((residuals**2).sum())
-    return math.sqrt(variance) / float(denominators.sum())

@@ -14,6 +14,7 @@ from llamita.files.reading import (
 from llamita.files.writing import (
     atomic_write_bytes,
     atomic_write_text,
+    check_own,
     fsync_path,
     give_usual_mode,
     remove_leftovers,
@@ -21,12 +22,14 @@ from llamita.files.writing import (
     replace_files,
     temporary_prefix,
     write_json,
+    write_own,
 )
 
 __all__ = [
     "LARGEST_JSON",
     "atomic_write_bytes",
     "atomic_write_text",
+    "check_own",
     "check_plain_file",
     "fsync_path",
     "give_usual_mode",
@@ -39,4 +42,5 @@ __all__ = [
     "sha256_file",
     "temporary_prefix",
     "write_json",
+    "write_own",
 ]

@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from llamita.errors import LlamitaError
+
 _ASIDE = ".old"
 # What this process is writing: in a container a killed one often had the same process id.
 _being_written: set[str] = set()
@@ -66,6 +68,23 @@ def atomic_write_bytes(path: Path, data: bytes) -> None:
 def atomic_write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8 to `path`, whole or not at all."""
     atomic_write_bytes(path, text.encode("utf-8"))
+
+
+def check_own(path: Path, mark: str, error: type[LlamitaError]) -> None:
+    """Refuse, with an `error`, a path where something lies that does not hold `mark` early on."""
+    if not path.exists():
+        return
+    if path.is_file():
+        with path.open("rb") as file:
+            if mark.encode() in file.read(2000):
+                return
+    raise error(f"{path} is there and is no report; it stays as it is.", hint="Name another file.")
+
+
+def write_own(path: Path, text: str, mark: str, error: type[LlamitaError]) -> None:
+    """Write `text`, which holds `mark` early on, where nothing lies or an earlier one like it."""
+    check_own(path, mark, error)
+    atomic_write_text(path, text)
 
 
 def write_json(path: Path, value: Any) -> None:

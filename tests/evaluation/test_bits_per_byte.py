@@ -11,9 +11,16 @@ import torch
 from llamita.config import ModelConfig
 from llamita.errors import CheckpointError, DataError, GenerationError, TokenizerError
 from llamita.evaluation import bits_per_byte as module
-from llamita.evaluation.bits_per_byte import bits_per_byte, ratio_standard_error, split_windows
+from llamita.evaluation import scoring
+from llamita.evaluation.bits_per_byte import (
+    WINDOW_BYTES,
+    bits_per_byte,
+    score_texts,
+    split_windows,
+)
 from llamita.inference.prompts import start_token_id
 from llamita.model.transformer import Transformer
+from llamita.text.documents import Document
 from llamita.tokenizer import train_tokenizer
 
 CONTEXT = 8
@@ -83,7 +90,10 @@ def test_windows_of_the_models_context_are_the_default(make_model, tokenizer):
 @pytest.mark.parametrize("tokens", range(40))
 def test_windows_of_every_length_pay_each_token_once(context, tokens):
     ids, sizes = list(range(tokens + 1)), [10 + i for i in range(tokens)]
-    windows = list(split_windows(ids, sizes, context))
+    windows = list(split_windows(ids, sizes, 3, 1000, context))
+    assert {window.document for window in windows} <= {3}
+    paid = [sum(window.target_bytes) for window in windows]
+    assert [window.place for window in windows] == [1000 + sum(paid[:i]) for i in range(len(paid))]
     assert [t for window in windows for t in window.targets] == ids[1:]
     assert [s for window in windows for s in window.target_bytes] == sizes
     for number, window in enumerate(windows):
@@ -121,10 +131,10 @@ def test_documents_do_not_see_each_other(make_model, tokenizer):
 def test_batches_and_chunks_of_any_size_give_the_same(make_model, tokenizer, monkeypatch):
     model = make_model()
     expected = bits_per_byte(model, tokenizer, TEXTS)
-    monkeypatch.setattr(module, "_BATCH_TOKENS", 20)
-    monkeypatch.setattr(module, "_SORTED_TOKENS", 50)
+    monkeypatch.setattr(scoring, "_BATCH_TOKENS", 20)
+    monkeypatch.setattr(scoring, "_SORTED_TOKENS", 50)
     monkeypatch.setattr(module, "_ENCODED_CHARACTERS", 10)
-    monkeypatch.setattr(module, "_LOGITS_BYTES", 4 * model.config.vocab_size * 3)
+    monkeypatch.setattr(scoring, "_LOGITS_BYTES", 4 * model.config.vocab_size * 3)
     result = bits_per_byte(model, tokenizer, TEXTS)
     assert result.bits_per_byte == pytest.approx(expected.bits_per_byte, rel=1e-6)
     assert result.bits_per_byte_stderr == pytest.approx(expected.bits_per_byte_stderr, rel=1e-4)
@@ -135,52 +145,77 @@ def test_no_more_logits_are_held_than_the_limit(make_model, tokenizer, monkeypat
     model = make_model()
     rows = []
     model.lm_head.register_forward_hook(lambda _m, inputs, _o: rows.append(len(inputs[0])))
-    monkeypatch.setattr(module, "_LOGITS_BYTES", 4 * model.config.vocab_size * 5)
+    monkeypatch.setattr(scoring, "_LOGITS_BYTES", 4 * model.config.vocab_size * 5)
     result = bits_per_byte(model, tokenizer, TEXTS)
     assert max(rows) == 5
     assert sum(rows) == result.tokens
 
 
-def test_the_standard_error_is_that_of_a_ratio_over_windows(make_model, tokenizer):
+def ratio_formula(bits, sizes) -> float:
+    """Cochran's standard error of a ratio, without drawing anything."""
+    bits, sizes = np.array(bits), np.array(sizes)
+    squares = ((bits - bits.sum() / sizes.sum() * sizes) ** 2).sum()
+    return math.sqrt(len(bits) / (len(bits) - 1) * squares) / sizes.sum()
+
+
+def test_the_standard_error_is_over_documents(make_model, tokenizer):
     model = make_model()
-    bits, sizes = [], []
-    for text in TEXTS:
-        ids = tokenizer.encode(text)
-        nats = plain_nats(model, tokenizer, text, CONTEXT)
-        places = [0] * min(CONTEXT, len(ids)) + [
-            1 + i // (CONTEXT // 2) for i in range(len(ids) - CONTEXT)
-        ]
-        for window in sorted(set(places)):
-            inside = [i for i, place in enumerate(places) if place == window]
-            bits.append(sum(nats[i] for i in inside) / math.log(2))
-            sizes.append(sum(len(tokenizer.token_bytes(ids[i])) for i in inside))
-    ratio, m = sum(bits) / sum(sizes), len(bits)
-    squares = sum((x - ratio * y) ** 2 for x, y in zip(bits, sizes, strict=True))
-    expected = math.sqrt(m / (m - 1) * squares) / sum(sizes)
-    result = bits_per_byte(model, tokenizer, TEXTS)
-    assert result.bits_per_byte_stderr == pytest.approx(expected, rel=1e-4)
+    texts = [text for text in TEXTS if text] * 3
+    result = bits_per_byte(model, tokenizer, texts)
+    bits = [sum(plain_nats(model, tokenizer, t, CONTEXT)) / math.log(2) for t in texts]
+    expected = ratio_formula(bits, [len(text.encode()) for text in texts])
+    assert (result.stderr_over, result.documents) == ("documents", len(texts))
+    assert result.bits_per_byte_stderr == pytest.approx(expected, rel=0.1)
 
 
-def test_the_standard_error_tells_how_the_estimate_scatters():
-    draw = np.random.default_rng(0)
-    ratios, errors = [], []
-    for _ in range(2000):
-        sizes = draw.integers(50, 150, 60).astype(float)
-        bits = 2 * sizes * draw.normal(1, 0.2, 60)
-        ratios.append(bits.sum() / sizes.sum())
-        errors.append(ratio_standard_error(bits, sizes))
-    assert np.mean(errors) == pytest.approx(np.std(ratios), rel=0.05)
+def test_pieces_of_a_cut_document_are_one_unit(make_model, tokenizer):
+    model = make_model()
+    whole = [Document(TEXT, "a"), Document("b" * 40, "b"), Document("c", "c")]
+    cut = [
+        Document(TEXT[:9], "a"),
+        Document(TEXT[9:], "a#2", piece=2),
+        Document("b" * 8, "b"),
+        Document("", "b#2", piece=2),
+        Document("b" * 32, "b#3", piece=3),
+        Document("", "empty"),
+        Document("c", "c"),
+    ]
+    expected, found = score_texts(model, tokenizer, whole), score_texts(model, tokenizer, cut)
+    assert found.documents == expected.documents == 3
+    assert found.bytes.tolist() == expected.bytes.tolist()
+    # Each piece stands behind the token of a beginning of its own.
+    alone = [sum(plain_nats(model, tokenizer, TEXT[a:b], CONTEXT)) for a, b in ((0, 9), (9, None))]
+    assert found.bits[0] == pytest.approx(sum(alone) / math.log(2), rel=1e-5)
 
 
-def test_a_single_window_has_an_error_by_tokens_and_a_single_token_none(make_model, tokenizer):
+def test_one_document_has_its_stretches_for_units_whatever_the_context(make_model, tokenizer):
+    model = make_model()
+    text = (TEXT * 60)[: 2 * WINDOW_BYTES]
+    size = len(text.encode())
+    short, full = (score_texts(model, tokenizer, [text], context_length=c) for c in (3, CONTEXT))
+    for scores in (short, full):
+        assert scores.unit == "windows"
+        assert scores.bytes.sum() == size
+        assert len(scores.bytes) == math.ceil(size / WINDOW_BYTES)
+        assert scores.bits.sum() == pytest.approx(scores.total_bits, rel=1e-9)
+    assert (short.bytes == full.bytes).all()
+    nats = plain_nats(model, tokenizer, text, CONTEXT)
+    ends = np.cumsum([len(tokenizer.token_bytes(token)) for token in tokenizer.encode(text)])
+    second = sum(x for x, start in zip(nats, [0, *ends[:-1]], strict=True) if start // 1024 == 1)
+    assert full.bits[1] == pytest.approx(second / math.log(2), rel=1e-5)
+    pieces = [Document(text[:500], "a"), Document(text[500:], "a#2", piece=2)]
+    assert score_texts(model, tokenizer, pieces).unit == "windows"
+
+
+def test_a_short_text_has_its_tokens_for_units_and_a_single_token_no_error(make_model, tokenizer):
     model = make_model()
     text = "é🦙 Rom"
     bits = np.array(plain_nats(model, tokenizer, text, CONTEXT)) / math.log(2)
     sizes = np.array([len(tokenizer.token_bytes(token)) for token in tokenizer.encode(text)])
-    assert 2 <= len(bits) <= CONTEXT
     assert len(set(sizes)) > 1
-    error = bits_per_byte(model, tokenizer, [text]).bits_per_byte_stderr
-    assert error == pytest.approx(ratio_standard_error(bits, sizes), rel=1e-4)
+    result = bits_per_byte(model, tokenizer, [text])
+    assert result.stderr_over == "tokens"
+    assert result.bits_per_byte_stderr == pytest.approx(ratio_formula(bits, sizes), rel=0.2)
     assert math.isnan(bits_per_byte(model, tokenizer, ["a"]).bits_per_byte_stderr)
 
 

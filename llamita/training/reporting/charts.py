@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
-from llamita.training.reporting.html import text
+from llamita.files.html import text
 
 Point = tuple[float, float]
 

@@ -1,7 +1,6 @@
 """`report.html`: what a run, or several beside each other, did; one file that needs nothing else.
 
-Generated text is a stranger's: everything is escaped, control characters are shown as such, and
-the page forbids itself scripts and the network.
+Generated text is a stranger's: everything is escaped, and control characters are shown as such.
 """
 
 from __future__ import annotations
@@ -13,17 +12,15 @@ from typing import Any
 
 import llamita
 from llamita.errors import TrainingError
-from llamita.files import atomic_write_text
+from llamita.files import write_own
+from llamita.files.html import cut, details, file_text, page, table, text
 from llamita.training.reporting.charts import render, short
 from llamita.training.reporting.curves import charts_of
-from llamita.training.reporting.html import cut, details, file_text, table, text
 from llamita.training.reporting.record import RunRecord
-from llamita.training.reporting.style import STYLE
 
 REPORT_NAME = "report.html"
 
 _GENERATOR = '<meta name="generator" content="llamita report">'
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _BUCKETS = 300  # of a curve; fewer where many runs share the page
 _MOST_SAMPLES = 24
 _NEWEST_SAMPLES = 3  # that are seen without opening anything
@@ -36,36 +33,25 @@ def write_report(records: Sequence[RunRecord], path: Path) -> int:
     Raises:
         TrainingError: `path` is something else than a report.
     """
-    if path.exists():
-        with path.open("rb") as file:
-            if _GENERATOR.encode() not in file.read(2000):
-                raise TrainingError(
-                    f"{path} is there and is no report; it stays as it is.",
-                    hint="Name another file with -o.",
-                )
-    page = render_page(records)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write_text(path, page)
-    return len(page.encode())
+    rendered = render_page(records)
+    write_own(path, rendered, _GENERATOR, TrainingError)
+    return len(rendered.encode())
 
 
 def render_page(records: Sequence[RunRecord]) -> str:
     """The whole page."""
     names = ", ".join(record.name for record in records)
-    title = text(f"{names[:200]}: training report")
     heads = "".join(map(_head, records))
     buckets = max(40, _BUCKETS // len(records))
     charts = "".join(render(chart, buckets) for chart in charts_of(records))
     bodies = "".join(_body(record, len(records) > 1) for record in records)
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_GENERATOR}'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{title}</title><style>{STYLE}</style></head><body>"
+    return page(
+        f"{names[:200]}: training report",
         f'<main>{heads}<h2>Curves</h2><div class="charts">{charts}</div>{bodies}</main>'
         f"<footer>llamita {text(llamita.__version__)}. The dashed line of validation is on text "
         "the model never trains on. MFU is the share of this machine's measured peak of matrix "
-        "products that the model's own arithmetic takes.</footer></body></html>\n"
+        "products that the model's own arithmetic takes.</footer>",
+        _GENERATOR,
     )
 
 

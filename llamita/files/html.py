@@ -1,12 +1,29 @@
-"""Small pieces of HTML, with strangers' text made harmless."""
+"""Pages and small pieces of HTML, with strangers' text made harmless.
+
+A page is one file that needs nothing else, and it forbids itself scripts and the network.
+"""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Sequence
 
+from llamita.files.page_style import STYLE
+
 LONGEST_TEXT = 2000
 LONGEST_FILE = 20_000
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def page(title: str, body: str, mark: str) -> str:
+    """A whole page of `body`, which is HTML; `mark` is HTML of the head that says who made it."""
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{mark}'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f"<title>{text(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
+    )
 
 
 def text(raw: str) -> str:
@@ -28,6 +45,15 @@ def table(rows: Sequence[tuple[str, str]]) -> str:
         for name, value in rows
     )
     return f"<table>{body}</table>"
+
+
+def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns under their names."""
+    names = "".join(f'<th scope="col">{text(name)}</th>' for name in head)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{text(cut(cell, 200))}</td>' for cell in row)}</tr>" for row in rows
+    )
+    return f'<table class="grid"><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def details(title: str, body: str, *, is_open: bool = False) -> str:

@@ -88,6 +88,8 @@ table { border-collapse: collapse; width: 100%; margin-top: 0.5rem; font-size: 0
 th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.75rem 0.25rem 0;
   border-top: 1px solid var(--line); }
 th { font-weight: 500; color: var(--soft); width: 35%; }
+.grid th { width: auto; }
+.grid td { font-variant-numeric: tabular-nums; }
 footer { margin-top: 2rem; font-size: 0.85rem; color: var(--soft); }
 @media print { .charts { display: block; } figure { break-inside: avoid; margin-bottom: 1rem; } }
 """
