@@ -24,6 +24,7 @@ def load(
     override: Mapping[str, Any] | Iterable[str] | None = None,
     preset: str | None = None,
     tokenizer: str | PathLike[str] | None = None,
+    base: str | PathLike[str] | None = None,
     kv_cache_dtype: str | torch.dtype | None = None,
     compile: bool = False,
 ) -> LM:
@@ -31,7 +32,8 @@ def load(
 
     Args:
         path: a HuggingFace model directory, a training RUN (its latest model), a GGUF file, a
-            Hermes or ArmGPT `.pt`, or a folder of Meta's shards; told apart by content.
+            Hermes or ArmGPT `.pt`, a folder of Meta's shards, or an adapter in PEFT's format; told
+            apart by content.
         backend: "torch", or "auto", which is the same for now.
         device: where the model runs; left out, a CUDA device if there is one, else the CPU.
         dtype: of the weights, as "bfloat16" or `torch.bfloat16`; left out, float32 on the CPU,
@@ -40,6 +42,7 @@ def load(
             "key=value" strings.
         preset: the shape of a Hermes state dict that says none, as "1b".
         tokenizer: the tokenizer's file or directory, where it does not lie with the model.
+        base: the model that an adapter is for, instead of the one that it names.
         kv_cache_dtype: of what is kept of the text read, "float32" or "bfloat16"; left out, that
             of the weights.
         compile: generate through `torch.compile`: faster, after up to minutes of compiling, which
@@ -70,6 +73,7 @@ def load(
         override,
         preset=preset,
         tokenizer=None if tokenizer is None else Path(tokenizer),
+        base=None if base is None else Path(base),
     )
     own_tokenizer = checkpoint_tokenizer(checkpoint)
     model = build_model(checkpoint, chosen_device, chosen_dtype)

@@ -41,6 +41,7 @@ TRAINING_LAYERS = (
     "steps",
     "checkpointing",
     "",
+    "finetuning",
     "planning",
     "reporting",
 )

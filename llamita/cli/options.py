@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 MODEL_HELP = (
-    "A model directory, a RUN, a .gguf file, a Hermes or ArmGPT .pt, or a folder of Meta's shards; "
-    "told apart by content."
+    "A model directory, a RUN, a .gguf file, a Hermes or ArmGPT .pt, a folder of Meta's shards, or "
+    "of an adapter (PEFT); told apart by content."
 )
 PRESET_HELP = (
     "The shape of a Hermes state dict that says none: 270m, 500m, 1b, gemma-3-1b, gemma-2-2b."

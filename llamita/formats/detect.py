@@ -16,6 +16,8 @@ from llamita.formats.key_map import listing
 from llamita.formats.meta import read_meta
 from llamita.formats.meta_params import PARAMS
 from llamita.formats.meta_shards import is_meta_directory
+from llamita.formats.peft import base_path, is_adapter, read_adapter
+from llamita.formats.peft_config import AdapterConfig
 from llamita.formats.sniff import GGUF, MODEL_HINT, SAFETENSORS, TORCH, kind_of, refusal
 from llamita.formats.torch_checkpoint import TorchCheckpoint, layout_of, open_torch_checkpoint
 
@@ -28,13 +30,17 @@ def load_checkpoint(
     *,
     preset: str | None = None,
     tokenizer: Path | None = None,
+    base: Path | None = None,
 ) -> Checkpoint:
     """Read the model at `path`, whatever it is; its tensors are read when they are needed.
+
+    An adapter in PEFT's format is the model that it makes of its base.
 
     Args:
         overrides: `ModelConfig` fields or keys of the foreign config that win over the file's.
         preset: the name of the shape, for a Hermes file that holds weights alone.
         tokenizer: the model's tokenizer, where it does not lie where it usually does.
+        base: of an adapter, instead of the one that it names.
 
     Raises:
         CheckpointError: there is no model, or it is damaged. ConfigError: its config cannot be.
@@ -42,7 +48,15 @@ def load_checkpoint(
     if preset is not None:
         find_preset(preset)
     with naming(Path(path)):
-        checkpoint = _read(find_model(Path(path)), overrides, preset)
+        found = find_model(Path(path))
+        if is_adapter(found):
+            checkpoint = _read_adapted(found, overrides, preset, base)
+        elif base is not None:
+            raise ConfigError(
+                f"{path} is a whole model; the base {base} is for an adapter.", hint="Leave it out."
+            )
+        else:
+            checkpoint = _read(found, overrides, preset)
     return checkpoint if tokenizer is None else replace(checkpoint, tokenizer=tokenizer)
 
 
@@ -60,6 +74,8 @@ def find_model(path: Path) -> Path:
             f"there is nothing at {path}.", hint=hint if is_hub_id else MODEL_HINT
         )
     if not path.is_dir() or (path / CONFIG).is_file() or is_meta_directory(path):
+        return path
+    if is_adapter(path):
         return path
     if is_run(path):
         if (path / LATEST / CONFIG).is_file():
@@ -117,6 +133,22 @@ def _only_checkpoint(directory: Path) -> Path:
         )
         raise CheckpointError(f"{directory} holds no model: {missing}.", hint=MODEL_HINT)
     return files[0]
+
+
+def _read_adapted(
+    path: Path, overrides: Mapping[str, Any] | None, preset: str | None, base: Path | None
+) -> Checkpoint:
+    """The model that an adapter makes of its base, which must be a whole model itself."""
+    config = AdapterConfig.read(path)
+    beneath = find_model(base_path(path, config) if base is None else base)
+    if is_adapter(beneath):
+        raise CheckpointError(
+            f"the base of {path} is {beneath}, an adapter itself.",
+            hint=f"Merge that first: llamita merge {beneath} -o DIR, and give --base DIR.",
+        )
+    with naming(beneath):
+        whole = _read(beneath, overrides, preset)
+    return read_adapter(path, whole, config)
 
 
 def _read(path: Path, overrides: Mapping[str, Any] | None, preset: str | None) -> Checkpoint:

@@ -131,7 +131,7 @@ def save_weights(
     directory = Path(directory)
     tensors = {strip_wrappers(name): tensor for name, tensor in weights.items()}
     if config.tie_word_embeddings:
-        del tensors[HEAD]
+        tensors.pop(HEAD, None)
     config_to_json(config, dtype="float32")  # what cannot be said is refused before writing
     with replace_directory(directory) as temporary:
         write_model_files(config, tensors, temporary, dtype, generation)

@@ -102,18 +102,21 @@ def write_safetensors(
         shards[-1][name] = tensor
         room -= sizes[name]
     if len(shards) == 1:
-        _write(shards[0], directory / SINGLE, dtype)
+        write_safetensors_file(shards[0], directory / SINGLE, dtype)
         return
     weight_map = {}
     for number, shard in enumerate(shards, start=1):
         file_name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        _write(shard, directory / file_name, dtype)
+        write_safetensors_file(shard, directory / file_name, dtype)
         weight_map.update(dict.fromkeys(shard, file_name))
     total = sum(sizes.values())
     write_json(directory / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
 
 
-def _write(tensors: Mapping[str, StoredTensor], path: Path, dtype: torch.dtype | None) -> None:
+def write_safetensors_file(
+    tensors: Mapping[str, StoredTensor], path: Path, dtype: torch.dtype | None = None
+) -> None:
+    """Write one file of tensors, each read, written and let go; dtype as above."""
     # Wider types first, so that every tensor begins at a multiple of its own width.
     ordered = sorted(tensors.items(), key=lambda item: -(dtype or item[1].dtype).itemsize)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}

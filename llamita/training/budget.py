@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -58,7 +57,8 @@ def steps_that_fit(trainer: Trainer, minutes: float, already_spent: float) -> in
     trainer.loader.load_state_dict(loader)
     for optimizer, state in zip(trainer.optimizers, optimizers, strict=True):
         optimizer.load_state_dict(state)
-    trainer.step, trainer.best_loss = 0, math.inf
+    trainer.step = 0
+    trainer.best.reset()
     trainer.guard.load_state_dict({})
     seed_rank(recipe.seed, trainer.world.rank)
 

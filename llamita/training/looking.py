@@ -17,7 +17,7 @@ from llamita.training.records.observer import one_line
 from llamita.training.settings.recipe import Recipe
 from llamita.training.steps.parallel import share_rows
 from llamita.training.steps.step import LossSum
-from llamita.training.validation import sample, validate, validation_sets
+from llamita.training.validation import held_out_question, sample, validate, validation_sets
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Watcher:
         sequences = share_rows(recipe.batch, world).rows
         self._sets = validation_sets(data, recipe, sequences, world)
         self._samples = bool(recipe.watch.sample_tokens) and not is_sharded(model)
+        self._question = held_out_question(data, tokenizer) if self._samples else None
         self.notes = _notes(data, {one.name for one in self._sets})
         if is_sharded(model) and recipe.watch.sample_tokens:
             self.notes.append("no samples are drawn on the way: no rank has the whole model")
@@ -70,7 +71,7 @@ class Watcher:
             loss, values = found.loss, dict(found.values)
             text += f"  validation loss {loss:.3f} ({found.bits_per_byte:.3f} bits per byte)"
         if samples and self._samples and self._world.is_first:
-            values["sample"] = sample(self._model, self._tokenizer, self._recipe)
+            values["sample"] = sample(self._model, self._tokenizer, self._recipe, self._question)
             text += f"\n  {one_line(values['sample'])}"
         return Look(loss, values, text)
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from llamita.training.checkpointing.checkpoints import has_checkpoints
 from llamita.training.deciding import decide_machine
 from llamita.training.machine.allocator import keep_freed_memory
 from llamita.training.memory.check import check_disk, check_fits
-from llamita.training.ranks.failures import is_out_of_memory
+from llamita.training.ranks.failures import memory_errors
 from llamita.training.ranks.shared_folder import check_shared
 from llamita.training.ranks.world import World
 from llamita.training.records.manifest import RunManifest, sources_of
@@ -37,7 +36,7 @@ from llamita.training.run_folder import check_free, held
 from llamita.training.settings.recipe import Recipe, Source
 from llamita.training.settings.recipe_file import load_recipe, save_recipe
 from llamita.training.settings.settling import with_changeable
-from llamita.training.sources.initial import InitialModel, check_unchanged
+from llamita.training.sources.initial import InitialModel, check_unchanged, with_turn_ends
 from llamita.training.sources.inputs import (
     check_fingerprints,
     check_same,
@@ -54,8 +53,9 @@ from llamita.training.trainer import Trainer
 
 @dataclass(frozen=True)
 class Summary:
-    """Where a run stands. `training_seconds` are those of all its calls together; `is_told` has
-    another rank tell the user."""
+    """Where a run stands after `steps`. `training_seconds` are those of all its calls together;
+    `best_step` and `best_loss` are None where nothing was validated; `is_told` has another rank
+    tell the user."""
 
     run: Path
     data: tuple[Path, ...]
@@ -64,6 +64,9 @@ class Summary:
     training_seconds: float
     was_finished: bool
     is_told: bool = False
+    stopped_early: bool = False
+    best_step: int | None = None
+    best_loss: float | None = None
 
 
 def train(
@@ -74,6 +77,7 @@ def train(
     must_exist: bool = False,
     allow_changed_data: bool = False,
     is_checked: bool = False,
+    beside: Sequence[str] = (),
     observer: Observer = SILENT,
 ) -> Summary:
     """Start the run in `run`, or go on with it after its newest checkpoint.
@@ -86,6 +90,7 @@ def train(
         allow_changed_data: go on although the tokens are others than at the start, or begin
             although they are others than the recipe's.
         is_checked: the data has the hashes it should have; the caller has just made sure.
+        beside: names of what the caller has put into the folder of a new run.
 
     Raises:
         TrainingError: the run cannot start or go on; nothing was changed.
@@ -114,7 +119,7 @@ def train(
             check = world.local_rank == 0 and not is_checked
             opened = open_sources(sources, observer.say, check=check)
         check_same(f"DATA in {opened.described}", opened.fingerprint, world)
-        with held(run, world), _memory_errors():
+        with held(run, world), memory_errors():
             if recorded is not None:
                 with world.agreed():
                     recorded.check_data(run, opened, allow_changed_data)
@@ -122,16 +127,25 @@ def train(
             else:
                 with world.agreed():
                     if not exists and world.is_first:
-                        check_free(run)
+                        check_free(run, beside)
                     check_fingerprints(sources, opened, allow_changed_data, observer.say)
                 trainer = _begin(run, opened, requested or Recipe(), observer, world)
                 trainer.seconds = time.perf_counter() - started
-            was_finished = trainer.step >= trainer.steps
+            was_finished = trainer.is_finished
             trainer.train()
-    parameters = trainer.model.config.count_parameters()
-    paths = tuple(folder.path for folder in opened.folders)
-    seconds, is_told = trainer.seconds, not world.is_first
-    return Summary(run, paths, trainer.steps, parameters, seconds, was_finished, is_told)
+    best = trainer.best
+    return Summary(
+        run,
+        tuple(folder.path for folder in opened.folders),
+        trainer.step,
+        trainer.model.config.count_parameters(),
+        trainer.seconds,
+        was_finished,
+        is_told=not world.is_first,
+        stopped_early=trainer.step < trainer.steps,
+        best_step=best.step,
+        best_loss=best.loss if best.step is not None else None,
+    )
 
 
 def _go_on(
@@ -240,7 +254,7 @@ def _build(
         model = new_sharded_model(config, recipe.seed, start, device, world, precision)
     else:
         with world.agreed():
-            model = new_model(config, recipe.seed, start)
+            model = new_model(config, recipe.seed, start, recipe.lora)
             model.to(device)
     teacher = None
     if recipe.teacher is not None:
@@ -263,26 +277,11 @@ def _build(
     return trainer
 
 
-@contextmanager
-def _memory_errors() -> Iterator[None]:
-    """Say what to do where a batch or a model does not fit the memory."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise TrainingError(
-            "there is not enough memory for this model and batch.",
-            hint="Lower batch.sequences (and raise batch.accumulation to make up for it), "
-            "batch.context_length, or the model's size.",
-        ) from error
-
-
 def _model_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
     return recipe.model_shape(
         tokenizer.vocab_size,
         bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        eos_token_id=with_turn_ends(tokenizer.eos_token_id, tokenizer),
         pad_token_id=tokenizer.pad_token_id,
     )
 

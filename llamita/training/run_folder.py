@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -56,13 +56,14 @@ def _locked(run: Path) -> Iterator[None]:
             run.rmdir()
 
 
-def check_free(run: Path) -> None:
-    """A new run may lie in a folder that is empty, or left by one killed at birth.
+def check_free(run: Path, beside: Sequence[str] = ()) -> None:
+    """A new run may lie in a folder that is empty, or left by one killed at birth; `beside` are
+    names of what else may be there.
 
     Raises:
         TrainingError: it holds other things.
     """
-    ours = (RUN_MANIFEST_NAME, LOCK_NAME)
+    ours = (RUN_MANIFEST_NAME, LOCK_NAME, *beside)
     others = sorted(path.name for path in run.iterdir() if path.name not in ours)
     if others:
         raise TrainingError(

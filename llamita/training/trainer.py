@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -17,6 +16,7 @@ from llamita.errors import Interrupted
 from llamita.formats.detect import BEST, LATEST
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
+from llamita.training.best import BestSoFar
 from llamita.training.checkpointing.saver import Saver
 from llamita.training.health import HealthGuard, check_finite_state
 from llamita.training.interrupt import noted_interrupts
@@ -71,14 +71,14 @@ class Trainer:
         self.world = world
         self.device = torch.device(recipe.machine.device)
         self.optimizers = build_optimizers(model, recipe.optimizer, recipe.machine.precision)
-        self._saver = Saver(model, self.optimizers, tokenizer, recipe.checkpoints, world)
+        self._saver = Saver(model, self.optimizers, tokenizer, recipe, world)
         self.writer = self._saver.writer
         self.loader = Prefetcher(loader or training_loader(data, recipe, world))
         self._micro_batches = share_rows(recipe.batch, world).micro_batches
         self._watcher = Watcher(model, tokenizer, data, recipe, world)
         self.losses = Losses(model, recipe, self.device, teacher, world)
         self.step = 0
-        self.best_loss = math.inf
+        self.best = BestSoFar(recipe.watch.patience)
         self.seconds = 0.0
         clip_norm = recipe.optimizer.clip_norm
         self.guard = HealthGuard(recipe.health, clip_norm, warns=world.is_first)
@@ -94,10 +94,15 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """How many steps the whole run takes; it must be settled before the first."""
+        """How many steps the whole run may take; it must be settled before the first."""
         if self.recipe.length.steps is None:
             raise ValueError("the recipe has no step count yet")
         return self.recipe.length.steps
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all steps were taken, or validations have shown that more would be in vain."""
+        return self.step >= self.steps or self.best.ends_run
 
     def settle_steps(self, steps: int) -> None:
         """Write the length of the run into its recipe, and the learning rate that follows."""
@@ -126,7 +131,7 @@ class Trainer:
             self.observer.say("no checkpoint yet: starting at the first step")
             return
         self.step = progress["step"]
-        self.best_loss = progress["best_loss"]
+        self.best.load_state_dict(progress)
         self.seconds = progress["seconds"]
         self.guard.load_state_dict(progress.get("health", {}))
         if progress["data_fingerprint"] == self.data.fingerprint:
@@ -134,7 +139,7 @@ class Trainer:
         else:
             self.observer.say("the data changed: reading it from its beginning")
             # What was best and what was usual were so of other text.
-            self.best_loss = math.inf
+            self.best.reset()
             self.guard.load_state_dict({})
         self._arithmetic_before = progress.get("arithmetic", {})
         self.observer.say(f"resuming after step {self.step} of {self.steps}")
@@ -151,7 +156,7 @@ class Trainer:
         beginning = self._start_meter()
         is_due = False
         pace = Pace(self.seconds)
-        if self.step < self.steps:
+        if not self.is_finished:
             self.compile()
             for change in arithmetic_changes(self._arithmetic_before, self.losses.arithmetic()):
                 self.observer.say(f"{change}: the numbers may differ in their last bits")
@@ -162,7 +167,7 @@ class Trainer:
             self.writer,
             self.computing(),
         ):
-            while self.step < self.steps:
+            while not self.is_finished:
                 values = self.take_step()
                 at_mark = self.step in marks
                 if at_mark or self.step % self.recipe.watch.log_every == 0 or "skipped" in values:
@@ -186,7 +191,7 @@ class Trainer:
                     is_due = False
                 if has_failed:
                     self.writer.wait()
-                if must_stop and self.step < self.steps:
+                if must_stop and not self.is_finished:
                     self.writer.wait()
                     saved = "everything is" if self._is_sound else "its last steps are not"
                     raise Interrupted(
@@ -256,7 +261,7 @@ class Trainer:
         check_finite_state(self.model, self.optimizers, self.step, self.world)
         progress = {
             "step": self.step,
-            "best_loss": self.best_loss,
+            **self.best.state_dict(),
             "seconds": self.seconds,
             "data_fingerprint": self.data.fingerprint,
             "loader": self.loader.state_dict(),
@@ -276,14 +281,17 @@ class Trainer:
         with torch.random.fork_rng(self._devices()):
             look = self._watcher.look(self.losses.plain, self.step, samples=self._is_sound)
         # Where nothing is saved there is no best either.
-        if look.loss is not None and look.loss < self.best_loss and self._is_sound:
-            self.best_loss, self._is_best = look.loss, True
+        if look.loss is not None and self._is_sound:
+            self._is_best |= self.best.note(look.loss, self.step)
         values = dict(look.values)
         if len(self.data.folders) > 1:
             names = self.data.names
             values |= {f"epochs/{n}": e for n, e in zip(names, self.loader.epochs, strict=True)}
         log.write(self.step, values)
         self.observer.say(f"step {self.step}/{self.steps}{look.text}")
+        if self.best.ends_run and self.step < self.steps:
+            log.write(self.step, {"stopped_early": True})
+            self.observer.say(f"stopping early: {self.best.described}")
 
     def _devices(self) -> list[torch.device]:
         return [self.device] if self.device.type == "cuda" else []

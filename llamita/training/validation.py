@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,13 +12,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from llamita.data.corpus import VALIDATION_CHATS_NAME
 from llamita.data.loader import Batch, sequential_batches
 from llamita.data.rows import IGNORED, make_rows
 from llamita.data.training_data import TrainingData
 from llamita.errors import TokenizerError
 from llamita.inference.lm import LM
 from llamita.model import Transformer
+from llamita.text.chats import Chat, read_chat
 from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.chat import ChatFormat
 from llamita.training.ranks.sharding import give_up_whole
 from llamita.training.ranks.world import World
 from llamita.training.settings.recipe import Recipe
@@ -96,7 +100,7 @@ def validate(
     world: World = World(),
 ) -> Validation:
     """Mean loss on held-out rows, without dropout; there must be at least one set."""
-    has_dropout = model.config.attention_dropout > 0 or model.config.residual_dropout > 0
+    has_dropout = model.model.draws
     if has_dropout:
         model.eval()
     try:
@@ -119,17 +123,51 @@ def validate(
     return Validation(loss, bits_per_byte, values)
 
 
-def sample(model: Transformer, tokenizer: Tokenizer, recipe: Recipe) -> str:
-    """A continuation of the recipe's prompt, drawn with a fixed seed. Leaves the RNG as it was."""
-    generation = LM(model, tokenizer).generate(
-        recipe.watch.sample_prompt or _beginning(tokenizer),
-        max_tokens=recipe.watch.sample_tokens,
-        temperature=0.8,
-        top_p=0.95,
-        seed=recipe.seed,
-        stop_token_ids=[],
-    )
-    return recipe.watch.sample_prompt + generation.text
+def sample(
+    model: Transformer, tokenizer: Tokenizer, recipe: Recipe, question: Question | None = None
+) -> str:
+    """A continuation of the recipe's prompt, or, where it has none, an answer to a question; drawn
+    with a fixed seed. Leaves the RNG as it was."""
+    settings: dict[str, Any] = {
+        "max_tokens": recipe.watch.sample_tokens,
+        "temperature": 0.8,
+        "top_p": 0.95,
+        "seed": recipe.seed,
+    }
+    lm = LM(model, tokenizer)
+    if question is not None and not recipe.watch.sample_prompt:
+        answer = lm.generate(question.prompt, **settings)
+        return f"{question.text} → {ChatFormat.of(tokenizer).answer_text(answer.token_ids)}"
+    prompt = recipe.watch.sample_prompt or _beginning(tokenizer)
+    return recipe.watch.sample_prompt + lm.generate(prompt, stop_token_ids=[], **settings).text
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a person asks in a held-out chat, as text, and the ids with which it is answered."""
+
+    text: str
+    prompt: list[int]
+
+
+def held_out_question(data: TrainingData, tokenizer: Tokenizer) -> Question | None:
+    """The beginning of the first held-out chat, up to the first answer; None where there are other
+    texts than chats, or none is held out."""
+    for folder in data.folders:
+        documents = folder.manifest.train.documents + folder.manifest.val.documents
+        path = folder.directory / VALIDATION_CHATS_NAME
+        if folder.manifest.chats < documents or not path.is_file():
+            continue
+        with path.open(encoding="utf-8") as file:
+            chat = read_chat(json.loads(file.readline()), path.name)
+        if chat is None:
+            continue
+        roles = [message["role"] for message in chat.messages]
+        asked = chat.messages[: roles.index("assistant")]
+        if asked:
+            prompt = ChatFormat.of(tokenizer).encode(asked, chat.tools, add_generation_prompt=True)
+            return Question(Chat(asked[-1:]).text, prompt)
+    return None
 
 
 def _beginning(tokenizer: Tokenizer) -> str | list[int]:

@@ -293,7 +293,7 @@ def test_the_best_loss_of_other_data_is_no_mark_to_beat(
 
     def noted(trainer: Trainer) -> None:
         real(trainer)
-        found.append(trainer.best_loss)
+        found.append(trainer.best.loss)
 
     monkeypatch.setattr(Trainer, "resume", noted)
     with pytest.raises(Interrupted):

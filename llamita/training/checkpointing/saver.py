@@ -9,13 +9,14 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from llamita.formats.detect import LATEST
+from llamita.formats.detect import LATEST, find_model
+from llamita.formats.peft_write import Adapter
 from llamita.model import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.training.checkpointing.checkpoints import load_newest_checkpoint, take_snapshot
 from llamita.training.checkpointing.saving import BackgroundWriter, write_models, write_save
 from llamita.training.ranks.world import World
-from llamita.training.settings.recipe import Checkpoints
+from llamita.training.settings.recipe import Recipe
 
 
 class Saver:
@@ -29,13 +30,14 @@ class Saver:
         model: Transformer,
         optimizers: list[Optimizer],
         tokenizer: Tokenizer,
-        settings: Checkpoints,
+        recipe: Recipe,
         world: World,
     ) -> None:
         self._model = model
         self._optimizers = optimizers
         self._tokenizer = tokenizer
-        self._settings = settings
+        self._settings = recipe.checkpoints
+        self._adapter = _adapter(recipe)
         self._world = world
         self._beside = world.beside()
         self.writer = BackgroundWriter()
@@ -60,6 +62,7 @@ class Saver:
             self._settings,
             before_complete,
             self._beside,
+            self._adapter,
         )
         self.writer.start(write)
 
@@ -73,10 +76,22 @@ class Saver:
         )
         if progress is not None:
             config, weights = self._model.config, self._model.state_dict()
-            write_models(run, [LATEST], config, weights, self._tokenizer, self._world)
+            write_models(
+                run, [LATEST], config, weights, self._tokenizer, self._world, self._adapter
+            )
         return progress
 
     def is_milestone(self, step: int) -> bool:
         """Whether what there is after `step` is kept for good."""
         every = self._settings.keep_every
         return every is not None and step % every == 0
+
+
+def _adapter(recipe: Recipe) -> Adapter | None:
+    """What a folder of PEFT will say of the adapters of a run, if it trains any."""
+    lora, base = recipe.lora, Path(recipe.init or "")
+    if lora is None:
+        return None
+    if base.exists():
+        base = find_model(base).absolute()
+    return Adapter(str(base), lora.rank, lora.alpha, lora.dropout, lora.targets, lora.tokens)

@@ -21,7 +21,9 @@ from torch import Tensor
 
 from llamita.config import ModelConfig
 from llamita.files import replace_directory
+from llamita.formats.detect import BEST
 from llamita.formats.huggingface import save_weights
+from llamita.formats.peft_write import Adapter, merge_adapters, write_adapter
 from llamita.formats.stored import StoredTensor
 from llamita.tokenizer.base import Tokenizer
 from llamita.training.checkpointing.checkpoints import (
@@ -33,6 +35,8 @@ from llamita.training.machine.disk import named_disk_errors
 from llamita.training.ranks.gathering import write_whole
 from llamita.training.ranks.world import World
 from llamita.training.settings.recipe import Checkpoints
+
+ADAPTER = "adapter"
 
 
 class BackgroundWriter:
@@ -100,6 +104,7 @@ def write_save(
     checkpoints: Checkpoints,
     before_complete: Callable[[], None],
     world: World = World(),
+    adapter: Adapter | None = None,
 ) -> None:
     """Write a checkpoint into `run`, and its model under `names` (`latest`, and perhaps `best`).
 
@@ -108,6 +113,7 @@ def write_save(
 
     Args:
         before_complete: called on rank 0 before the models are written.
+        adapter: what is trained, where that is not the whole model.
 
     Raises:
         TrainingError: something cannot be written; the older checkpoints are whole.
@@ -117,7 +123,7 @@ def write_save(
         with world.agreed():
             if world.is_first:
                 before_complete()
-        write_models(run, names, config, snapshot.weights, tokenizer, world)
+        write_models(run, names, config, snapshot.weights, tokenizer, world, adapter)
 
     newest = write_checkpoint(run / "checkpoints", snapshot, models_before_it_counts, world)
     if world.is_first:
@@ -131,8 +137,12 @@ def write_models(
     weights: Mapping[str, Tensor],
     tokenizer: Tokenizer,
     world: World = World(),
+    adapter: Adapter | None = None,
 ) -> None:
     """Write a model as `names` of a run. Of one that is sharded, rank 0 gathers each tensor, once.
+
+    Where adapters are trained, models have them merged. They lie alone in `adapter/`: the best, or
+    the latest while none is known.
 
     Raises:
         TrainingError: one cannot be written; that one is as it was.
@@ -140,9 +150,14 @@ def write_models(
 
     def write(whole: Mapping[str, StoredTensor]) -> None:
         first, *others = [run / name for name in names]
-        write_model(config, whole, first, tokenizer)
+        merged = whole if adapter is None else merge_adapters(whole, adapter.scale)
+        write_model(config, merged, first, tokenizer)
         for directory in others:
             _write_again(first, directory)
+        if adapter is not None and (BEST in names or not (run / BEST).exists()):
+            tied = config.tie_word_embeddings
+            with named_disk_errors(f"the adapter {run / ADAPTER}", run):
+                write_adapter(run / ADAPTER, whole, adapter, tokenizer, is_tied=tied)
 
     with world.agreed():
         write_whole(world, weights, write)

@@ -36,7 +36,7 @@ class DiskEstimate:
     Attributes:
         checkpoint: one, with its optimizer state.
         checkpoints: as many as are kept, and the one being written.
-        models: `latest/`, `best/`, and the one being written.
+        models: `latest/`, `best/`, and the one being written; the same of `adapter/`.
     """
 
     checkpoint: int
@@ -107,20 +107,21 @@ def estimate_memory(
         parallel=parallel,
         held_out=recipe.watch.validation_tokens,
         train_tokens=train_tokens,
+        lora=recipe.lora,
     )
     if teacher is not None:
         estimate = _with_teacher(estimate, recipe, teacher, work)
     if recipe.length.minutes is not None:
         # The rank's weights, to go back to after measuring.
         shards = ranks if parallel == "fsdp" else 1
-        weights = FLOAT32 * math.ceil(ParameterCounts.of(config).total / shards)
+        weights = FLOAT32 * math.ceil(ParameterCounts.of(config, recipe.lora).total / shards)
         estimate = replace(estimate, snapshot=estimate.snapshot + weights)
     return estimate
 
 
 def estimate_disk(recipe: Recipe, config: ModelConfig, steps: int | None = None) -> DiskEstimate:
     """Disk of a run's folder. `steps` is its length, where the recipe's is in minutes."""
-    counts = ParameterCounts.of(config)
+    counts = ParameterCounts.of(config, recipe.lora)
     values = counts.total + counts.optimizer_values(recipe.optimizer.name)
     if config.tie_word_embeddings:
         values += counts.tables  # a checkpoint has the head beside the table it is
@@ -132,7 +133,8 @@ def estimate_disk(recipe: Recipe, config: ModelConfig, steps: int | None = None)
     if every is not None and length is not None:
         kept += max(0, length // every - recipe.checkpoints.keep)
     checkpoint = FLOAT32 * values
-    return DiskEstimate(checkpoint, kept * checkpoint, 3 * FLOAT32 * counts.total)
+    models = FLOAT32 * (3 * counts.model + 2 * counts.adapters)
+    return DiskEstimate(checkpoint, kept * checkpoint, models)
 
 
 def _with_teacher(

@@ -25,6 +25,7 @@ from llamita.training.memory.activations import (
     kept_activations,
     narrow_weights,
 )
+from llamita.training.settings.lora import Lora
 
 Parallel = Literal["ddp", "fsdp"]
 
@@ -47,15 +48,21 @@ _MUON_COPIES = 5
 
 @dataclass(frozen=True)
 class ParameterCounts:
-    """`matrices` of the layers, `tables` of tokens (a tied one once), `vectors`: norms, biases."""
+    """`matrices` of the layers, `tables` of tokens (a tied one once), `vectors`: norms, biases.
+
+    `adapters` are there besides, and then alone `trained`, or with the tables. Frozen weights have
+    no gradients and no optimizer state.
+    """
 
     matrices: int
     tables: int
     vectors: int
     largest_matrix: int
+    adapters: int = 0
+    trains_tables: bool = True
 
     @classmethod
-    def of(cls, config: ModelConfig) -> ParameterCounts:
+    def of(cls, config: ModelConfig, lora: Lora | None = None) -> ParameterCounts:
         hidden, inner = config.hidden_size, config.intermediate_size
         queries = config.num_attention_heads * config.head_dim
         keys = config.num_key_value_heads * config.head_dim
@@ -63,14 +70,31 @@ class ParameterCounts:
         matrices = config.num_hidden_layers * layer
         tables = config.vocab_size * hidden * (1 if config.tie_word_embeddings else 2)
         vectors = config.count_parameters() - matrices - tables
-        return cls(matrices, tables, vectors, hidden * max(inner, queries))
+        counts = cls(matrices, tables, vectors, hidden * max(inner, queries))
+        if lora is None:
+            return counts
+        return replace(counts, adapters=lora.values(config), trains_tables=bool(lora.tokens))
+
+    @property
+    def model(self) -> int:
+        """All of the model, without adapters."""
+        return self.matrices + self.tables + self.vectors
 
     @property
     def total(self) -> int:
-        return self.matrices + self.tables + self.vectors
+        return self.model + self.adapters
+
+    @property
+    def trained(self) -> int:
+        """Those that have gradients."""
+        if not self.adapters:
+            return self.total
+        return self.adapters + (self.tables if self.trains_tables else 0)
 
     def optimizer_values(self, name: str) -> int:
         """Numbers of optimizer state: two a parameter of AdamW's, one a matrix of Muon's."""
+        if self.adapters:
+            return 2 * self.trained
         if name == "muon":
             return self.matrices + 2 * (self.tables + self.vectors)
         return 2 * self.total
@@ -149,10 +173,17 @@ def rank_memory(
     parallel: Parallel = "ddp",
     held_out: int = 0,
     train_tokens: int = 0,
+    lora: Lora | None = None,
 ) -> MemoryEstimate:
     """As `estimate_memory`, of micro-batches like `work`; held_out: tokens to validate on."""
-    computing = _computing_memory(config, work, optimizer, micro_batches, ranks, parallel)
-    counts = ParameterCounts.of(config)
+    counts = ParameterCounts.of(config, lora)
+    computing = _computing_memory(config, counts, work, optimizer, micro_batches, ranks, parallel)
+    if lora is not None:
+        # What each adapter reads narrowed to its rank, and, with dropout, thinned out.
+        read = lora.rank + (config.hidden_size if lora.dropout else 0)
+        kept = work.tokens * VALUE_BYTES[work.precision] * read * len(lora.targets)
+        more = config.num_hidden_layers * kept if computing.moment == "backward" else 0
+        computing = replace(computing, activations=computing.activations + more)
     shards = ranks if parallel == "fsdp" else 1
     state = counts.total + counts.optimizer_values(optimizer)
     rows = work.rows * (_AHEAD + 3) + held_out // work.time
@@ -168,6 +199,7 @@ def rank_memory(
 
 def _computing_memory(
     config: ModelConfig,
+    counts: ParameterCounts,
     work: Pass,
     optimizer: str,
     micro_batches: int,
@@ -175,9 +207,9 @@ def _computing_memory(
     parallel: Parallel,
 ) -> MemoryEstimate:
     """The larger of a step's two moments; main memory beside computing is left at 0."""
-    counts = ParameterCounts.of(config)
     shards = ranks if parallel == "fsdp" else 1
     parameters = FLOAT32 * math.ceil(counts.total / shards)
+    gradients = FLOAT32 * math.ceil(counts.trained / shards)
     state = FLOAT32 * math.ceil(counts.optimizer_values(optimizer) / shards)
     if shards > 1:
         copies = _gathered(config, work, counts)
@@ -187,7 +219,7 @@ def _computing_memory(
     keeps_gradients = micro_batches > 1 or (ranks > 1 and parallel == "ddp")
     backward = MemoryEstimate(
         parameters=parameters,
-        gradients=parameters if keeps_gradients else 0,
+        gradients=gradients if keeps_gradients else 0,
         optimizer=state,
         activations=kept_activations(config, work),
         logits=head_buffers(config, work),
@@ -202,7 +234,7 @@ def _computing_memory(
     )
     update = replace(
         backward,
-        gradients=parameters,
+        gradients=gradients,
         activations=0,
         logits=0,
         working=_update_buffers(counts, optimizer),

@@ -94,3 +94,18 @@ def _is_first_word(store: Store) -> bool:
         return bool(store.add(_COUNT, 1) == 1)
     except RuntimeError:
         return True
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Say what to do where a batch or a model does not fit the memory."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TrainingError(
+            "there is not enough memory for this model and batch.",
+            hint="Lower batch.sequences (and raise batch.accumulation to make up for it), "
+            "batch.context_length, or the model's size.",
+        ) from error

@@ -82,6 +82,11 @@ class RunRecord:
         return self.values("resumed_after")
 
     @property
+    def stopped_early(self) -> bool:
+        """Whether validations ended it before its last step."""
+        return any(line.get("stopped_early") is True for line in self.lines)
+
+    @property
     def steps(self) -> int | None:
         """How many the whole run has, where that is known."""
         return _whole(_table(self.recipe, "length").get("steps"))
@@ -115,7 +120,7 @@ class RunRecord:
             "run": str(self.path),
             "step": step,
             "steps": self.steps,
-            "finished": self.steps is not None and step >= self.steps,
+            "finished": (self.steps is not None and step >= self.steps) or self.stopped_early,
             "parameters": _whole(self.manifest.get("parameters")),
             "tokens": _whole(self._last("tokens")),
             "loss": sum(recent) / len(recent) if recent else None,

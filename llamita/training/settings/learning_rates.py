@@ -41,6 +41,17 @@ def peak_learning_rate(
     return float(f"{rate:.2g}")
 
 
+def fine_tuning_rate(config: ModelConfig, *, adapters: bool) -> float:
+    """The peak rate for learning chats with AdamW, to two digits.
+
+    Thinking Machines swept it for Llama models (tinker cookbook, `hyperparam_utils`):
+    5e-5 × (2000 / width)^0.781, and ten times as much where low-rank adapters of alpha 32 are
+    trained (Schulman et al. 2025, "LoRA without regret").
+    """
+    rate = 5e-5 * (2000 / config.hidden_size) ** 0.781 * (10 if adapters else 1)
+    return float(f"{min(rate, _HIGHEST):.2g}")
+
+
 def inner_parameters(config: ModelConfig) -> int:
     """Parameters outside the tables, at least 1: what a model thinks with."""
     tables = 1 if config.tie_word_embeddings else 2

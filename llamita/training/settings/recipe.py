@@ -6,10 +6,12 @@ import difflib
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from llamita.config import FIELD_NAMES, ModelConfig, parse_size, preset, shape_for
 from llamita.errors import ConfigError
+from llamita.training.settings.lora import Lora
+from llamita.training.settings.table import Table
 
 DEFAULT_PRESET = "small"
 DEFAULT_STEPS = 5000
@@ -26,11 +28,7 @@ _SIZE_FIELDS = (
 )
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Source(_Table):
+class Source(Table):
     """Text to train on: a DATA folder, its share of the rows (None: as many as it has), and the
     hash of its tokens, which a replay must find again (None: whatever lies there)."""
 
@@ -39,7 +37,7 @@ class Source(_Table):
     fingerprint: str | None = None
 
 
-class Batch(_Table):
+class Batch(Table):
     """How many tokens one optimizer step sees: sequences × accumulation × context_length.
 
     `packing`: "stream" cuts rows out of the tokens as they lie; "documents" puts whole documents
@@ -54,7 +52,7 @@ class Batch(_Table):
     document_mask: bool = False
 
 
-class Optimizer(_Table):
+class Optimizer(Table):
     """`muon` orthogonalizes the updates of the layers' matrices and leaves the rest to AdamW.
 
     `learning_rate` is the schedule's peak; `auto` follows from the model, the batch and the length
@@ -71,7 +69,7 @@ class Optimizer(_Table):
     clip_norm: float = Field(1.0, gt=0)
 
 
-class Schedule(_Table):
+class Schedule(Table):
     """Warm-up, then `wsd` (stable, then a decay over the last part) or `cosine`."""
 
     kind: Literal["wsd", "cosine"] = "wsd"
@@ -86,7 +84,7 @@ class Schedule(_Table):
         return self
 
 
-class Length(_Table):
+class Length(Table):
     """How long to train: one of the three. `minutes` becomes steps once, when a run starts."""
 
     steps: int | None = Field(None, ge=1)
@@ -101,21 +99,23 @@ class Length(_Table):
         return self
 
 
-class Watch(_Table):
+class Watch(Table):
     """What is looked at on the way. `validations` are spread evenly; the last step is one.
 
-    `validate_every` steps, where given, stand in their place.
+    `validate_every` steps, where given, stand in their place. After `patience` validations without
+    a better loss the run ends (0: never).
     """
 
     validations: int = Field(10, ge=1)
     validate_every: int | None = Field(None, ge=1)
     validation_tokens: int = Field(32768, ge=1)
+    patience: int = Field(0, ge=0)
     log_every: int = Field(10, ge=1)
     sample_prompt: str = ""
     sample_tokens: int = Field(60, ge=0)
 
 
-class Checkpoints(_Table):
+class Checkpoints(Table):
     """A checkpoint every `every_minutes`, at each validation, and every `keep_every` steps.
 
     The newest `keep` are kept, and those at multiples of `keep_every` for good.
@@ -126,7 +126,7 @@ class Checkpoints(_Table):
     keep_every: int | None = Field(None, ge=1)
 
 
-class Health(_Table):
+class Health(Table):
     """Which steps are skipped, and how many of them in a row end the run.
 
     A loss or gradient that is no number, and, unless `spike_factor` is 0, a gradient norm above
@@ -149,7 +149,7 @@ class Health(_Table):
         return self
 
 
-class Machine(_Table):
+class Machine(Table):
     """How to compute. `auto` is decided by a probe at the start and then written down.
 
     `deterministic` sums in the same order every time, so that a run can be repeated to the bit.
@@ -169,7 +169,7 @@ class Machine(_Table):
     check_memory: bool = True
 
 
-class Teacher(_Table):
+class Teacher(Table):
     """A bigger model with the same tokenizer to learn from (distillation, arXiv:1503.02531).
 
     The loss is (1 - weight) × cross-entropy + weight × temperature² × KL(teacher ‖ student).
@@ -184,7 +184,7 @@ class Teacher(_Table):
     fingerprint: str | None = None
 
 
-class Recipe(_Table):
+class Recipe(Table):
     """All settings of one run.
 
     `init` is the model a run goes on from, which then gives the shape in place of `model`, and
@@ -205,6 +205,17 @@ class Recipe(_Table):
     init: str | None = None
     init_fingerprint: str | None = None
     teacher: Teacher | None = None
+    lora: Lora | None = None
+
+    @model_validator(mode="after")
+    def _lora_has_a_base(self) -> Recipe:
+        if self.lora is not None and self.init is None:
+            raise ValueError("lora adapts a model, and none is named to begin with (init, --init)")
+        if self.lora is not None and self.optimizer.name != "adamw":
+            raise ValueError(
+                f"lora is trained by AdamW, and optimizer.name is {self.optimizer.name!r}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _weights_for_all_or_none(self) -> Recipe:

@@ -40,17 +40,24 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def build_recipe(
-    config: Path | None, assignments: list[str], flags: dict[str, dict[str, Any]]
+    config: Path | None,
+    assignments: list[str],
+    flags: dict[str, dict[str, Any]],
+    defaults: dict[str, dict[str, Any]] | None = None,
 ) -> Recipe:
     """Settings from a file, then the command's flags, then `--set table.key=value`, later first.
 
-    What the command says of where the model comes from replaces all that the file says of it.
+    `defaults` stand behind all of them, in place of a recipe's own. What the command says of where
+    the model comes from replaces all that the file says of it.
 
     Raises:
         ConfigError: a setting is unknown or wrong.
     """
     values = {} if config is None else _read_settings(config)
     source = "the command line" if config is None else str(config)
+    for table, settings in (defaults or {}).items():
+        own = values.get(table, {})
+        values[table] = {**settings, **own} if isinstance(own, dict) else own
     _leave_out_replaced(values, assignments, flags.get("model", {}))
     for table, settings in flags.items():
         if table == "length" and settings:

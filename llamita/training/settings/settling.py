@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llamita.config import ModelConfig
 from llamita.training.settings.learning_rates import peak_learning_rate
 from llamita.training.settings.recipe import Length, Recipe
@@ -21,6 +23,16 @@ def with_steps(recipe: Recipe, config: ModelConfig, steps: int) -> Recipe:
     )
     optimizer = recipe.optimizer.model_copy(update={"learning_rate": rate})
     return recipe.model_copy(update={"optimizer": optimizer})
+
+
+def with_defaults(recipe: Recipe, defaults: dict[str, dict[str, Any]]) -> Recipe:
+    """The recipe with these settings, by table, where it does not say them itself."""
+    tables = {}
+    for name, settings in defaults.items():
+        table = getattr(recipe, name)
+        missing = {k: v for k, v in settings.items() if k not in table.model_fields_set}
+        tables[name] = table.model_copy(update=missing)
+    return recipe.model_copy(update=tables)
 
 
 CHANGEABLE = {

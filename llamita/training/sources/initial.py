@@ -20,6 +20,7 @@ from llamita.formats.checkpoint import EMBEDDING, HEAD, strip_wrappers
 from llamita.model import Transformer
 from llamita.model.sharded import put
 from llamita.tokenizer import Tokenizer
+from llamita.tokenizer.ends import end_ids
 from llamita.training.settings.recipe import Recipe
 from llamita.training.sources.model_source import ModelSource, longest_context
 from llamita.training.sources.token_rows import Relation, TokenRows, plan_rows
@@ -146,7 +147,7 @@ def _run_config(
     settings = recipe.shape_fields
     _refuse_contradictions(recipe, config, settings)
     config = config.with_changes(**settings)
-    return _with_context(recipe, config)
+    return with_context(recipe, config)
 
 
 def _token_ids(
@@ -159,7 +160,7 @@ def _token_ids(
         "pad_token_id": new.pad_token_id,
     }
     if relation == "other":
-        return of_data
+        return {**of_data, "eos_token_id": with_turn_ends(new.eos_token_id, new)}
     ids: dict[str, Any] = {
         name: getattr(config, name) if getattr(config, name) is not None else token_id
         for name, token_id in of_data.items()
@@ -167,7 +168,21 @@ def _token_ids(
     ends = config.eos_token_ids
     if relation == "extended" and new.eos_token_id not in (None, old.eos_token_id, *ends):
         ids["eos_token_id"] = (*ends, new.eos_token_id)
-    return ids
+    return {**ids, "eos_token_id": with_turn_ends(ids["eos_token_id"], new)}
+
+
+def with_turn_ends(
+    ends: int | tuple[int, ...] | None, tokenizer: Tokenizer
+) -> int | tuple[int, ...] | None:
+    """A model's ends of texts and, where its tokenizer knows chats, what ends a turn of them.
+
+    So whoever reads its config alone stops where training ended turns.
+    """
+    if tokenizer.chat_template is None:
+        return ends
+    known = (ends,) if isinstance(ends, int) else ends or ()
+    every = tuple(dict.fromkeys([*known, *end_ids(tokenizer)]))
+    return every if len(every) > 1 else next(iter(every), None)
 
 
 def _refuse_contradictions(recipe: Recipe, config: ModelConfig, settings: dict[str, Any]) -> None:
@@ -190,7 +205,7 @@ def _refuse_contradictions(recipe: Recipe, config: ModelConfig, settings: dict[s
         )
 
 
-def _with_context(recipe: Recipe, config: ModelConfig) -> ModelConfig:
+def with_context(recipe: Recipe, config: ModelConfig) -> ModelConfig:
     """Let the context be as long as the batch's, where the model's positions reach so far."""
     wanted, known = recipe.batch.context_length, config.max_position_embeddings
     if wanted <= known:

@@ -10,17 +10,66 @@ from __future__ import annotations
 import torch
 
 from llamita.config import ModelConfig
+from llamita.errors import TrainingError
 from llamita.model import Transformer
+from llamita.model.lora import add_adapters
 from llamita.training.ranks.sharding import shard
 from llamita.training.ranks.world import World
+from llamita.training.settings.lora import Lora
 from llamita.training.sources.initial import InitialModel
 
 
-def new_model(config: ModelConfig, seed: int, start: InitialModel | None) -> Transformer:
-    """A whole model in main memory, with the weights of `start` or fresh ones."""
+def new_model(
+    config: ModelConfig, seed: int, start: InitialModel | None, lora: Lora | None = None
+) -> Transformer:
+    """A whole model in main memory, with the weights of `start` or fresh ones.
+
+    With `lora` these are frozen, and adapters alone are trained.
+
+    Raises:
+        TrainingError: they are not for this model, or for what it is to learn.
+    """
     if start is not None:
-        return start.build()
-    return Transformer(config).initialize(seed, zero_outputs=True)
+        model = start.build()
+    else:
+        model = Transformer(config).initialize(seed, zero_outputs=True)
+    if lora is not None:
+        _check_rows(lora, config, start)
+        add_adapters(
+            model,
+            lora.targets,
+            rank=lora.rank,
+            alpha=lora.alpha,
+            dropout=lora.dropout,
+            tokens=lora.tokens,
+            seed=seed,
+        )
+    return model
+
+
+def _check_rows(lora: Lora, config: ModelConfig, start: InitialModel | None) -> None:
+    """Refuse what would leave rows of tables untrained that nobody trained before."""
+    beyond = [token for token in lora.tokens if not 0 <= token < config.vocab_size]
+    if beyond:
+        raise TrainingError(
+            f"lora.tokens has {beyond[0]}; ids go from 0 to {config.vocab_size - 1:,}."
+        )
+    if start is None or start.rows.relation == "same":
+        return
+    rows = start.rows
+    if rows.relation == "other":
+        raise TrainingError(
+            "the data's tokenizer is not the model's, and lora leaves the rows of tokens as they "
+            "are.",
+            hint="Prepare the data with the model's tokenizer, or train without lora.",
+        )
+    new = set(range(rows.old_size, len(rows.sources))) - set(lora.tokens)
+    if new:
+        raise TrainingError(
+            f"the data's tokenizer has {len(new):,} tokens more than the model's, whose rows lora "
+            "would leave untrained.",
+            hint=f"Train them as well: --set 'lora.tokens={sorted({*new, *lora.tokens})}'",
+        )
 
 
 def new_sharded_model(

@@ -19,6 +19,9 @@ def build_optimizers(model: nn.Module, recipe: Optimizer, precision: str) -> lis
     in `precision`, `float32` or `bfloat16`. `set_learning_rate` comes before every step.
     """
     matrices, tables, vectors = _split_parameters(model)
+    if not all(parameter.requires_grad for parameter in model.parameters()):
+        # Of frozen tables with a few rows to train, decay would move the others.
+        tables, vectors = [], [*tables, *vectors]
     muon = recipe.name == "muon"
     decayed = tables if muon else matrices + tables
     groups = [
@@ -54,7 +57,7 @@ def set_learning_rate(optimizers: list[TorchOptimizer], learning_rate: float) ->
 def _split_parameters(
     model: nn.Module,
 ) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
-    """The layers' matrices, the token tables, and everything one-dimensional.
+    """The layers' matrices, the token tables, and everything one-dimensional, if it is trained.
 
     `named_parameters` gives a tied table once.
     """
@@ -62,6 +65,8 @@ def _split_parameters(
     tables: list[nn.Parameter] = []
     vectors: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         if parameter.dim() < 2:
             vectors.append(parameter)
         elif name.startswith(("model.embed_tokens", "lm_head")):

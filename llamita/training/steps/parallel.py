@@ -104,8 +104,18 @@ def choose_parallel(
 
     machine: what memory there is; None looks.
     teacher: the shape of the model that is learned from, which every rank has whole.
+
+    Raises:
+        TrainingError: lora is to be trained in shards.
     """
     wanted = recipe.machine.parallel
+    if recipe.lora is not None:
+        if wanted == "fsdp":
+            raise TrainingError(
+                "machine.parallel is fsdp, and lora trains whole copies of a model.",
+                hint="Leave machine.parallel out, or train without lora.",
+            )
+        return "ddp", "adapters are small"
     if wanted != "auto":
         return wanted, "as asked"
     machine = machine or Machine.here(recipe.machine.device, world.local_size)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from llamita.errors import ConfigError
+from llamita.training.settings.lora import Lora
 from llamita.training.settings.recipe import Length, Recipe, Source, Teacher
 from llamita.training.settings.recipe_file import build_recipe, load_recipe, parse_toml, save_recipe
 
@@ -121,7 +122,7 @@ def test_the_documented_settings_are_all_and_their_values_the_defaults(tmp_path:
     assert load_recipe(tmp_path / "shown.toml") == Recipe()
     uncommented = parse_toml(re.sub(r"^# (?=[\w\[])", "", shown, flags=re.MULTILINE))
     for name, field in Recipe.model_fields.items():
-        table = {"data": Source, "teacher": Teacher}.get(name, field.annotation)
+        table = {"data": Source, "teacher": Teacher, "lora": Lora}.get(name, field.annotation)
         if name == "data":
             uncommented[name] = uncommented[name][0]
         fields = getattr(table, "model_fields", None)

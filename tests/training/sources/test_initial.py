@@ -25,7 +25,7 @@ from llamita.training.records.observer import Observer
 from llamita.training.run import train
 from llamita.training.settings.recipe import Recipe
 from llamita.training.settings.recipe_file import load_recipe
-from llamita.training.sources.initial import InitialModel, _with_context
+from llamita.training.sources.initial import InitialModel, with_context
 from llamita.training.sources.model_source import ModelSource
 from tests.training.recipes import small_recipe
 from tests.training.runs import stop_after, weights_of
@@ -206,7 +206,7 @@ def test_a_longer_context_is_taken_where_scaling_or_settings_say_so(
 def test_yarn_that_does_not_say_its_original_context_keeps_it() -> None:
     scaling = {"rope_type": "yarn", "factor": 4.0}
     config = preset("tiny", 40, max_position_embeddings=64, rope_scaling=scaling)
-    longer = _with_context(_recipe(Path("model"), "batch.context_length=200"), config)
+    longer = with_context(_recipe(Path("model"), "batch.context_length=200"), config)
     assert longer.max_position_embeddings == 200
     assert longer.rope_scaling == {**scaling, "original_max_position_embeddings": 64}
 

@@ -1,0 +1,1 @@
+"""From a model and chats to a model that chats: what `llamita finetune` does."""

@@ -1,0 +1,169 @@
+"""Which conversations a run learns from: those that fit, and those that are not held out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamita.data.encoding import DocumentEncoder, Fit
+from llamita.data.held_out import fraction_near, is_held_out
+from llamita.data.manifest import Manifest
+from llamita.errors import DataError
+from llamita.text.chats import Chat
+from llamita.text.documents import Document
+from llamita.tokenizer import Tokenizer
+from llamita.tokenizer.chat import ChatFormat
+from llamita.tokenizer.chat_ready import ready_for_chats
+from llamita.training.finetuning.chat_data import Chats, context_of, prepare_chats
+from tests.training.finetuning.conftest import chats, write
+from tests.training.finetuning.runs import Said
+
+CONFIG: Any = type("Config", (), {"max_position_embeddings": 1024})
+
+
+@pytest.fixture(scope="module")
+def tokenizer(plain_tokenizer: Tokenizer) -> Tokenizer:
+    return ready_for_chats(plain_tokenizer)
+
+
+def _long(turns: int, n: int = 0) -> dict[str, Any]:
+    messages = []
+    for turn in range(turns):
+        messages.append({"role": "user", "content": f"how many stones in box {turn} {n}?"})
+        messages.append({"role": "assistant", "content": f"There are {turn}."})
+    return {"messages": messages}
+
+
+def _prepare(
+    out: Path, tokenizer: Tokenizer, lines: list[Any], **settings: Any
+) -> tuple[Manifest, list[str]]:
+    path = write(out.parent / f"{out.name}.jsonl", lines)
+    said = Said()
+    wanted = Chats([path], **settings)
+    folder = prepare_chats(wanted, out, tokenizer, CONFIG, said)
+    return folder.manifest, said.lines
+
+
+def test_too_long_conversations_are_dropped_and_counted(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    lines = [*chats(20), _long(9)]
+    manifest, said = _prepare(tmp_path / "run", tokenizer, lines, context=80)
+    assert (manifest.chats, manifest.dropped_chats, manifest.cut_chats) == (20, 1, 0)
+    assert any("1 conversations left out, longer than 80 tokens" in line for line in said)
+
+
+def test_or_cut_behind_the_last_whole_turn_that_fits(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    lines = [*chats(20), _long(9)]
+    manifest, said = _prepare(tmp_path / "run", tokenizer, lines, context=80, long="cut")
+    assert (manifest.chats, manifest.dropped_chats, manifest.cut_chats) == (21, 0, 1)
+    assert any("cut behind the last whole turn" in line for line in said)
+
+
+@given(turns=st.integers(1, 8), longest=st.integers(5, 300))
+def test_what_is_left_of_a_conversation_ends_with_a_turn_and_no_more_would_fit(
+    turns: int, longest: int
+) -> None:
+    tokenizer = _READY[0]
+    chat_format = ChatFormat.of(tokenizer)
+    chat = _long(turns)["messages"]
+    encoder = DocumentEncoder(tokenizer, "assistant", Fit(longest, "cut"))
+    found = list(encoder.encode(iter([Document("", "x", Chat(chat))])))
+    prefixes = [chat_format.encode(chat[:end]) for end in range(2, len(chat) + 1, 2)]
+    fitting = [ids for ids in prefixes if len(ids) <= longest]
+    if not fitting:
+        assert (found, encoder.dropped, encoder.shortest_dropped) == ([], 1, len(prefixes[-1]))
+        return
+    [(_, encoded)] = found
+    # The separator in front, which the tokenizer's BOS is, stands in the file already.
+    assert encoded.token_ids == fitting[-1][1:]
+    assert encoded.learned is not None
+    assert encoded.learned[-2:] == [True, False]
+    assert encoder.cut == (len(fitting) < len(prefixes))
+
+
+_READY: list[Tokenizer] = []
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _ready(tokenizer: Tokenizer) -> None:
+    _READY.append(tokenizer)
+
+
+@pytest.mark.parametrize("long", ["drop", "cut"])
+def test_where_nothing_fits_the_error_says_what_would(
+    long: Any, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match="longer than the context of 8 tokens; the shortest") as e:
+        _prepare(tmp_path / "run", tokenizer, chats(), context=8, long=long)
+    assert "--context" in (e.value.hint or "")
+    assert not (tmp_path / "run").exists()
+
+
+def test_rows_are_as_long_as_the_longest_conversation_needs(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "chats.jsonl", [*chats(), _long(9)])
+    wanted = Chats([path])
+    folder = prepare_chats(wanted, tmp_path / "run", tokenizer, CONFIG, Said())
+    longest = len(ChatFormat.of(tokenizer).encode(_long(9)["messages"]))
+    assert longest <= context_of(wanted, folder, CONFIG) < longest + 32
+    assert context_of(Chats([path], context=100), folder, CONFIG) == 100
+
+
+def test_chats_to_validate_on_are_not_trained_on(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    val = write(tmp_path / "val.jsonl", chats(8)[4:])
+    manifest, said = _prepare(tmp_path / "run", tokenizer, chats(20), val=[val])
+    assert (manifest.train.documents, manifest.val.documents) == (16, 4)
+    assert manifest.also_held_out == 4
+    assert any("4 conversations are held out too" in line for line in said)
+    held = (tmp_path / "run" / "data" / "validation_chats.jsonl").read_text().splitlines()
+    assert [json.loads(line)["messages"] for line in held] == [c["messages"] for c in chats(8)[4:]]
+    # The same files the other way round are other data.
+    with pytest.raises(DataError, match="other settings"):
+        prepare_chats(Chats([val], val=[tmp_path / "run.jsonl"]), tmp_path / "run", tokenizer,
+                      CONFIG, Said())  # fmt: skip
+    again = Said()
+    wanted = Chats([tmp_path / "run.jsonl"], val=[val])
+    prepare_chats(wanted, tmp_path / "run", tokenizer, CONFIG, again)
+    assert any("already prepared" in line for line in again.lines)
+
+
+def test_a_file_cannot_be_both_learned_and_held_out(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    path = write(tmp_path / "run.jsonl", chats())
+    with pytest.raises(DataError, match="both to be trained on and held out"):
+        _prepare(tmp_path / "run", tokenizer, chats(), val=[path])
+
+
+@pytest.mark.parametrize(("count", "held"), [(1, 0), (2, 1), (3, 1)])
+def test_of_few_conversations_one_is_held_out_if_there_are_two(
+    count: int, held: int, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    manifest, _ = _prepare(tmp_path / "run", tokenizer, chats(count))
+    assert manifest.val.documents == held
+    assert manifest.train.documents == count - held
+
+
+@given(
+    texts=st.lists(st.text(max_size=5), min_size=1, max_size=12),
+    wanted=st.floats(0.001, 0.999),
+)
+def test_the_fraction_leaves_something_on_both_sides(texts: list[str], wanted: float) -> None:
+    fraction = fraction_near(texts, wanted)
+    sides = {is_held_out(text, fraction) for text in texts}
+    assert sides == ({True, False} if len(set(texts)) > 1 else {False})
+    if {is_held_out(text, wanted) for text in texts} == {True, False}:
+        assert fraction == wanted
+
+
+def test_a_message_of_weight_0_is_read_and_not_learned(tokenizer: Tokenizer) -> None:
+    chat = chats(1)[0]["messages"]
+    chat[1] = {**chat[1], "weight": 0}
+    encoded = ChatFormat.of(tokenizer).encode_with_spans(chat)
+    said = [i for i, told in zip(encoded.token_ids, encoded.assistant_mask, strict=True) if told]
+    assert tokenizer.decode(said, skip_special_tokens=False) == "1.<|im_end|>"
