@@ -102,7 +102,7 @@ class Session:
     def _end_answer(self, event: LoopEvent) -> None:
         generation = event.generation
         assert generation is not None
-        if self._partial:
+        if self._partial or not generation.tool_calls:  # an empty answer is a line too
             self._show("\n")
         self._partial = ""
         self.finish_reason = generation.finish_reason

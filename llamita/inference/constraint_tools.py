@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -27,9 +27,6 @@ from llamita.inference.constraints import CompiledGrammar, Matcher
 from llamita.inference.sampling import Mask
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat_tools import CALL_SIGNS, CALL_TAGS, Syntax
-
-if TYPE_CHECKING:
-    from llguidance import LLMatcher
 
 _KEPT = 16  # sets of tools for a tokenizer
 
@@ -67,15 +64,22 @@ class ToolRules:
         Raises:
             GenerationError: a choice that cannot be, or of a tool that there is not.
         """
-        tools = {}
+        tools: dict[str, Mapping[str, Any]] = {}
         for schema in schemas:
             function = schema.get("function", schema)
-            # Left out, there are no parameters.
-            parameters = function.get("parameters", {"type": "object", "properties": {}})
-            tools[function["name"]] = parameters
-        choice, name = read_tool_choice(tool_choice, list(tools))
-        if name is not None:
-            tools = {name: tools[name]}
+            name, parameters = function["name"], function.get("parameters")
+            if parameters is None:  # OpenAI's way to say that there are none
+                parameters = {"type": "object", "properties": {}}
+            if name in tools or not isinstance(parameters, Mapping):
+                wrong = "stands twice" if name in tools else f"has the parameters {parameters!r}"
+                raise GenerationError(
+                    f"the tool {name} {wrong}.",
+                    hint="Each tool has a name of its own and the JSON schema of an object.",
+                )
+            tools[name] = parameters
+        choice, forced = read_tool_choice(tool_choice, list(tools))
+        if forced is not None:
+            tools = {forced: tools[forced]}
             parallel_tool_calls = False
         text = json.dumps(list(tools.items()), ensure_ascii=False)
         return cls(syntax, text, choice, parallel_tool_calls, reasons)
@@ -143,8 +147,11 @@ class _Compiled:
     def fits(self, written: bytes) -> bool:
         """Whether calls may begin so."""
         ids = self._table.ids_of(written)
-        beginning: LLMatcher = self.compiled.matcher
-        return beginning.validate_tokens(ids) == len(ids)
+        matcher = self.compiled.matcher.deep_copy()
+        length = matcher.validate_tokens(ids)
+        if matcher.is_error():  # other texts have used it up
+            length = self.compile(self.compiled).matcher.deep_copy().validate_tokens(ids)
+        return length == len(ids)
 
 
 class _Compiler:
@@ -198,7 +205,9 @@ class ToolConstraint:
         self, rules: ToolRules, tokenizer: Tokenizer, stop_token_ids: Collection[int]
     ) -> None:
         self.rules = rules
-        self.stop_token_ids = frozenset(stop_token_ids)
+        # Ids beyond the tokenizer's are never drawn, and stand for bytes here.
+        size = tokenizer.vocab_size
+        self.stop_token_ids = frozenset(i for i in stop_token_ids if i < size)
         with _lock:
             if tokenizer not in _compilers:
                 _compilers[tokenizer] = _Compiler(tokenizer)

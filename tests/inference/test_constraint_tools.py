@@ -224,3 +224,22 @@ def test_a_vocabulary_that_cannot_write_a_call_says_so() -> None:
 def test_rules_are_the_same_for_the_same_tools() -> None:
     assert rules_of("hermes") == rules_of("hermes", [t.get("function", t) for t in TOOLS])
     assert hash(rules_of("hermes")) == hash(rules_of("hermes"))
+
+
+@pytest.mark.parametrize(
+    ("tools", "complaint"),
+    [
+        ([{"name": "f"}, {"name": "f"}], "the tool f stands twice"),
+        ([{"name": "f", "parameters": [1]}], r"the tool f has the parameters \[1\]"),
+    ],
+)
+def test_tools_that_cannot_be_told_apart_are_refused(tools: Any, complaint: str) -> None:
+    with pytest.raises(GenerationError, match=complaint):
+        rules_of("hermes", tools)
+
+
+def test_a_tool_without_parameters_takes_none() -> None:
+    for tool in ({"name": "f"}, {"name": "f", "parameters": None}):
+        assert json.loads(rules_of("hermes", [tool]).tools) == [
+            ["f", {"type": "object", "properties": {}}]
+        ]
