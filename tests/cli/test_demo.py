@@ -79,6 +79,21 @@ def test_samples_and_next_commands_are_printed(
     assert f"llamita generate {demo / 'out' / 'run'}" in printed
 
 
+def test_the_last_step_teaches_tools_and_shows_a_chat(
+    demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seconds are not enough to learn it; that the way is there is what is tested."""
+    out = demo / "out"
+    assert run([*_arguments(demo), "--chat-minutes", "0.05"]) == 0
+    printed = capsys.readouterr().out
+    assert "--- a chat with the calculator ---" in printed
+    assert "What is 47 times 86?" in printed
+    chat = out / "chat" / "best"
+    assert f"llamita chat {chat} --tools builtin:calculator" in printed
+    assert "<tool_call>" in llamita.load(chat).tokenizer.special_tokens
+    assert (out / "tool-tasks.jsonl").exists()
+
+
 def test_one_long_file_is_cut_so_that_some_of_it_can_be_held_out(tmp_path: Path) -> None:
     folder = write_documents(tmp_path / "many", 200, seed=2)
     book = "\n\n".join(path.read_text() for path in sorted(folder.iterdir()))

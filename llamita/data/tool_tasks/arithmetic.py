@@ -172,7 +172,7 @@ _FORMS = {"train": _forms("train"), "test": _forms("test")}
 
 def wordings(split: Split) -> list[str]:
     """Every way to ask, with `SLOT` for numbers."""
-    found = []
+    found: list[str] = []
     for _, forms in _FORMS[split]:
         for form in forms:
             frames = tuple(frame.replace("{e}", form.words) for frame in form.frames.of(split))

@@ -77,8 +77,10 @@ _FACTS: dict[Split, tuple[tuple[str, ...], tuple[str, ...]]] = {
         *(("beside the bed", "inside the cupboard", "near the window", "with the neighbour"),),
     ),
 }
-_KINDS = ("soft", "green", "black", "hot", "long", "short", "slow", "quick", "rye")
-_KINDS = (*_KINDS, "white", "sweet", "big", "small", "morning", "evening", "deep", "dark")
+_KINDS = (
+    *("soft", "green", "black", "hot", "long", "short", "slow", "quick", "rye", "white", "sweet"),
+    *("big", "small", "morning", "evening", "deep", "dark"),
+)
 _TIMED: dict[Split, tuple[str, ...]] = {
     "train": (
         *("tea", "bread", "eggs", "rice", "break", "walk", "soup", "run", "coffee", "cake"),

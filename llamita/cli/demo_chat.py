@@ -1,0 +1,86 @@
+"""The demo's last step: the model learns to chat with tools, and answers through the calculator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llamita.cli.prepare import PhaseBars
+from llamita.cli.progress import for_terminal, say
+
+if TYPE_CHECKING:
+    from llamita.training.finetuning.finetune import Prepared
+
+TASKS_NAME = "tool-tasks.jsonl"
+QUESTION = "What is 47 times 86?"
+TOOLS = "builtin:calculator"
+
+_CONTEXT = 768
+_HELD_OUT = 100  # conversations
+# What two cores of 2024 read in a minute; a set too small is read again, one too large in part.
+_CONVERSATIONS_A_MINUTE = 2_500
+# A small model that has seen little learns a new trade, so it is trained as one that begins:
+# docs/experiments.md has what was tried.
+SETTINGS = (
+    "optimizer.name=muon",
+    "optimizer.learning_rate=0.01",
+    "optimizer.weight_decay=0.01",
+    "schedule.kind=wsd",
+    "batch.sequences=4",
+    "batch.accumulation=1",
+    "watch.validations=4",
+    "watch.sample_tokens=0",
+)
+
+
+def prepare_tool_chats(model: Path, out: Path, minutes: float, *, seed: int = 0) -> Prepared:
+    """Conversations of the tool-use set, made ready for a model to learn from them for so long."""
+    from llamita.data.tool_tasks.generate import write_tool_tasks
+    from llamita.formats.detect import load_checkpoint
+    from llamita.training.finetuning.chat_data import Chats
+    from llamita.training.finetuning.finetune import prepare_finetuning, recipe_for
+
+    tasks, held_out = out.parent / TASKS_NAME, out.parent / f"held-out-{TASKS_NAME}"
+    count = max(200, round(_CONVERSATIONS_A_MINUTE * minutes))
+    say(f"writing {count:,} conversations with tools")
+    write_tool_tasks(tasks, "train", count, seed)
+    write_tool_tasks(held_out, "train", _HELD_OUT, seed + 1)
+    settings = list(SETTINGS)
+    if load_checkpoint(model).config.max_position_embeddings < _CONTEXT:
+        settings.append(f"model.max_position_embeddings={_CONTEXT}")
+    recipe = recipe_for(model, None, settings, {"length": {"minutes": minutes}})
+    chats = Chats([tasks], [held_out], context=_CONTEXT)
+    with PhaseBars() as bars:
+        return prepare_finetuning(model, chats, out, recipe, reporter=bars)
+
+
+def learn_tools(model: Path, out: Path, minutes: float) -> Path:
+    """Fine-tune the demo's model on the tool-use set; where it is then."""
+    from llamita.cli.training_progress import training_observer
+    from llamita.formats.detect import BEST
+
+    prepared = prepare_tool_chats(model, out, minutes)
+    with training_observer() as observer:
+        result = prepared.train(observer)
+    return result.summary.run / BEST
+
+
+def print_chat(model: Path) -> None:
+    """Ask one question, and show the call, its result and the answer."""
+    import llamita
+    from llamita.inference.tool_loop import call_of, run_tools
+    from llamita.tools import Toolbox
+
+    lm = llamita.load(model)
+    question = {"role": "user", "content": QUESTION}
+    print("\n--- a chat with the calculator ---")
+    print(f"you:        {QUESTION}")
+    for message in run_tools(lm, [question], Toolbox.load(TOOLS), temperature=0, max_steps=2):
+        for call in message.get("tool_calls", ()):
+            name, arguments = call_of(call)
+            print(f"  calls     {name} {for_terminal(json.dumps(arguments, ensure_ascii=False))}")
+        if message["role"] == "tool":
+            print(f"  result    {for_terminal(message['content'])}")
+        elif message.get("content"):
+            print(f"model:      {for_terminal(message['content'])}")
