@@ -1,9 +1,10 @@
-"""`llamita eval --text`: the figure, its JSON, and that every byte of the file is paid for."""
+"""`llamita eval`: figures and their JSON, that every byte is paid for, comparisons, reports."""
 
 from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,9 +13,12 @@ from llamita.cli.eval import first_bytes
 from llamita.cli.main import run
 from llamita.config import ModelConfig
 from llamita.evaluation.bits_per_byte import bits_per_byte
+from llamita.evaluation.multiple_choice import WAYS, multiple_choice
+from llamita.evaluation.questions import read_questions
 from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
 from llamita.tokenizer import train_tokenizer
+from llamita.tokenizer.chat_templates import BUILT_IN
 
 TEXT = "  The cat sat.\r\n\r\n\n“é” 🦙\t on the mat  \n\n" * 8
 
@@ -57,6 +61,8 @@ def test_json_holds_the_keys_and_every_byte_of_the_file(model_directory, text_fi
         "perplexity": expected.perplexity,
         "bytes": text_file.stat().st_size,
         "tokens": len(lm.tokenizer.encode(TEXT)),
+        "documents": 1,
+        "stderr_over": "tokens",
     }
 
 
@@ -141,3 +147,181 @@ def test_a_model_without_a_tokenizer_is_an_error(tmp_path, text_file, capsys):
     save_model_directory(Transformer(config).initialize(0), tmp_path / "bare")
     assert run(["eval", str(tmp_path / "bare"), "--text", str(text_file)]) == 2
     assert "no tokenizer" in capsys.readouterr().err
+
+
+def ask(path, *golds, **others):
+    lines = [{"question": "The cat?", "choices": ["sat", "mat", "on"], "gold": g} for g in golds]
+    path.write_text("\n".join(json.dumps(line | others) for line in lines), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def other_directory(tmp_path_factory, model_directory):
+    """The same shape and tokenizer with other weights."""
+    lm = llamita.load(model_directory)
+    directory = tmp_path_factory.mktemp("model") / "other"
+    save_model_directory(Transformer(lm.config).initialize(1), directory, lm.tokenizer)
+    return str(directory)
+
+
+def test_questions_are_a_block_of_their_own(model_directory, tmp_path, capsys):
+    path = ask(tmp_path / "q.jsonl", 0, 1, 2)
+    result = evaluate(capsys, model_directory, "--mcq", path, "--gold", "index0")
+    assert set(result) == {"mcq"}
+    assert result["mcq"]["questions"] == 3
+    assert result["mcq"]["chance"] == pytest.approx(1 / 3)
+    accuracies = {w: {s: f["accuracy"] for s, f in result["mcq"][w].items()} for w in WAYS}
+    lm = llamita.load(model_directory)
+    expected = multiple_choice(
+        lm.model, lm.tokenizer, read_questions(tmp_path / "q.jsonl", "index0")
+    )
+    for (way, score), points in expected.points.items():
+        assert accuracies[way][score] == pytest.approx(points.mean())
+    # One question in three golds: each score is right once.
+    assert accuracies["full"]["sum"] == pytest.approx(1 / 3)
+
+
+def test_fields_and_prompt_are_the_users(model_directory, tmp_path, capsys):
+    path = ask(tmp_path / "q.jsonl", 1, 2, endings=["sat", "mat"], ctx="The cat")
+    options = ("--mcq-fields", "question=ctx,choices=endings", "--mcq-prompt", r"\n{question}")
+    result = evaluate(capsys, model_directory, "--mcq", path, "--gold", "index1", *options)
+    assert result["mcq"]["chance"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "nothing is asked for"),
+        (("--mcq", "q.jsonl"), "--gold is missing"),
+        (("--mcq", "q.jsonl", "--gold", "number"), "number"),
+        (("--mcq", "q.jsonl", "--gold", "index1"), "q.jsonl:1: the gold is 0"),
+        (("--mcq", "q.jsonl", "--gold", "index0", "--mcq-fields", "a=b"), "a=b"),
+        (("--mcq", "q.jsonl", "--gold", "index0", "--mcq-prompt", "?"), "places for the question"),
+        (("--text", "q.jsonl", "--gold", "index0"), "without --mcq"),
+        (("--text", "q.jsonl", "--fewshot", "2"), "without --tasks"),
+        (("--text", "q.jsonl", "--chat"), "without --mcq"),
+        (("--text", "q.jsonl", "--no-constraint"), "without --tools"),
+        (("--tools", "q.jsonl"), "q.jsonl:1 is no chat"),
+        (("--text", "q.jsonl", "--html", "q.jsonl"), "is no report"),
+    ],
+)
+def test_mistakes_are_told_before_a_model_is_loaded(tmp_path, monkeypatch, capsys, arguments, told):
+    monkeypatch.chdir(tmp_path)
+    ask(tmp_path / "q.jsonl", 0)
+    assert run(["eval", "no-such-model", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert told in printed.err
+
+
+def test_speed_is_a_block_too(model_directory, capsys):
+    speed = evaluate(capsys, model_directory, "--speed")["speed"]
+    assert speed["decode_tok_s"] > 0
+    assert speed["batch_size"] == 1
+
+
+def test_two_models_are_compared_on_the_same_data(
+    model_directory, other_directory, text_file, tmp_path, capsys
+):
+    more = tmp_path / "more.jsonl"
+    more.write_text("\n".join(json.dumps({"text": f"the mat {n}"}) for n in range(9)))
+    path = ask(tmp_path / "q.jsonl", 0, 1, 2, 2)
+    data = ("--text", str(text_file), "--text", str(more), "--mcq", path, "--gold", "index0")
+    both = evaluate(capsys, "--compare", model_directory, other_directory, *data)
+    alone = [evaluate(capsys, model, *data) for model in (model_directory, other_directory)]
+    assert both["models"] == [model_directory, other_directory]
+    assert [both["a"], both["b"]] == alone
+    text = both["comparison"]["text"]["bits_per_byte"]
+    first, second = (one["bits_per_byte"] for one in alone)
+    assert text["difference"] == pytest.approx(first - second)
+    assert (text["units"], text["stderr_over"]) == (10, "documents")
+    assert 0 < text["p_value"] <= 1
+    answers = both["comparison"]["mcq"]["full"]["sum"]
+    accuracies = [one["mcq"]["full"]["sum"]["accuracy"] for one in alone]
+    assert answers["difference"] == pytest.approx(accuracies[0] - accuracies[1])
+    assert run(["eval", "--compare", model_directory, other_directory, *data]) == 0
+    assert "difference" in capsys.readouterr().out
+
+
+def test_a_model_compared_with_itself_differs_in_nothing(model_directory, text_file, capsys):
+    data = ("--text", str(text_file))
+    both = evaluate(capsys, "--compare", model_directory, model_directory, *data)
+    assert both["comparison"]["text"]["bits_per_byte"]["difference"] == 0
+    assert run(["eval", "--compare", model_directory, model_directory, *data]) == 0
+    assert f"{model_directory} (2)" in capsys.readouterr().out
+
+
+def test_a_model_or_two_to_compare_are_named(model_directory, text_file, capsys):
+    data = ("--text", str(text_file))
+    assert run(["eval", *data]) == 2
+    assert "no model" in capsys.readouterr().err
+    assert run(["eval", model_directory, "--compare", "a", "b", *data]) == 2
+    assert "two to --compare" in capsys.readouterr().err
+
+
+def test_reports_are_written_beside_the_json(model_directory, text_file, tmp_path, capsys):
+    page, markdown = tmp_path / "out" / "page.html", tmp_path / "page.md"
+    files = ("--html", str(page), "--markdown", str(markdown))
+    result = evaluate(capsys, model_directory, "--text", str(text_file), *files)
+    figure = f"{result['bits_per_byte']:.4f} ± {result['bits_per_byte_stderr']:.4f}"
+    assert figure in page.read_text(encoding="utf-8")
+    assert figure in markdown.read_text(encoding="utf-8")
+
+
+def test_a_file_of_one_document_says_what_its_error_is_over(model_directory, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("The cat sat. " * 300)
+    assert run(["eval", model_directory, "--text", str(tmp_path / "a.txt")]) == 0
+    assert "stretches of 1,024 bytes" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def chat_directory(tmp_path_factory, model_directory):
+    """The same shape and tokenizer with a chat template, and room for tools."""
+    lm = llamita.load(model_directory)
+    tokenizer = lm.tokenizer.with_chat_template(BUILT_IN["chatml-tools"].template)
+    config = replace(lm.config, max_position_embeddings=4096)
+    directory = tmp_path_factory.mktemp("model") / "chat"
+    save_model_directory(Transformer(config).initialize(2), directory, tokenizer)
+    return str(directory)
+
+
+TOOL = {
+    "name": "add",
+    "description": "Add.",
+    "parameters": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]},
+}
+CALL = {"type": "function", "function": {"name": "add", "arguments": '{"a": true}'}}
+
+
+def chats(path, *answers):
+    lines = [
+        {"messages": [{"role": "user", "content": "Add."}, answer], "tools": [TOOL]}
+        for answer in answers
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return str(path)
+
+
+def test_tool_calls_are_a_block_and_are_compared(chat_directory, tmp_path, capsys):
+    calling = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    path = chats(tmp_path / "c.jsonl", calling, {"role": "assistant", "content": "No."})
+    for options in ((), ("--no-constraint",)):
+        tools = evaluate(capsys, chat_directory, "--tools", path, *options)["tools"]
+        assert (tools["turns"], tools["turns_with_calls"]) == (2, 1)
+        assert tools["constrained"] == (not options)
+        assert 0 <= tools["exact_call_accuracy"] <= 1
+    both = evaluate(capsys, "--compare", chat_directory, chat_directory, "--tools", path)
+    assert both["comparison"]["tools"]["exact_call_accuracy"]["difference"] == 0
+    assert both["comparison"]["tools"]["abstention_accuracy"]["questions"] == 1
+    assert run(["eval", chat_directory, "--tools", path]) == 0
+    assert "Tool calls" in capsys.readouterr().out
+
+
+def test_questions_can_be_put_through_the_chat_template(
+    chat_directory, model_directory, tmp_path, capsys
+):
+    path = ask(tmp_path / "q.jsonl", 0, 1, 2)
+    options = ("--mcq", path, "--gold", "index0", "--chat")
+    assert evaluate(capsys, chat_directory, *options)["mcq"]["questions"] == 3
+    assert run(["eval", model_directory, *options]) == 2
+    assert "no chat template" in capsys.readouterr().err
