@@ -107,10 +107,13 @@ def test_a_name_stands_once() -> None:
     assert TOOLBOX["add"].name == "add"
 
 
-def test_a_reference_to_the_net_is_not_followed() -> None:
+def test_a_reference_to_the_net_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("urllib.request.urlopen", lambda *args, **named: asked.append(args))
     parameters = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema"}}}
     answer = Toolbox([Tool("f", "", parameters, lambda a: a)]).run("f", {"a": 1})
     assert "cannot be used" in json.loads(answer)["error"]
+    assert asked == []
 
 
 def test_tools_of_every_form_are_described_alike() -> None:
