@@ -90,7 +90,7 @@ def command(
     from llamita.training.finetuning.chat_data import Chats
     from llamita.training.finetuning.finetune import prepare_finetuning, recipe_for
 
-    tables = {
+    tables: dict[str, dict[str, Any]] = {
         "length": {"minutes": minutes, "steps": steps},
         "watch": {"patience": patience},
         "lora": {"rank": lora},

@@ -22,7 +22,7 @@ from llamita.data.corpus import (
     Reporter,
     Sides,
 )
-from llamita.data.encoding import DEFAULT_FORMAT, DocumentEncoder, Encoded, Fit, Loss
+from llamita.data.encoding import DocumentEncoder, Encoded, Fit, Loss
 from llamita.data.existing import refuse_other_content, same_data_at
 from llamita.data.held_out import is_held_out
 from llamita.data.manifest import Manifest, Settings, TokenizerInfo
@@ -33,6 +33,7 @@ from llamita.files import replace_directory
 from llamita.text.documents import MAX_DOCUMENT_CHARS
 from llamita.text.sources import describe_skipped
 from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.chat_templates import DEFAULT_FORMAT
 from llamita.tokenizer.load import tokenizer_of
 from llamita.tokenizer.train import parse_spec, train_tokenizer
 

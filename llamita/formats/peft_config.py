@@ -81,7 +81,7 @@ class AdapterConfig:
 
     def scale_of(self, module: str) -> float:
         """What B A of a module, by its full name, is multiplied by."""
-        rank, alpha = self.rank_of(module), self._of(self.alphas, module, self.alpha)
+        rank, alpha = self.rank_of(module), float(self._of(self.alphas, module, self.alpha))
         return alpha / (math.sqrt(rank) if self.is_rank_stabilized else rank)
 
     def rank_of(self, module: str) -> int:
