@@ -9,11 +9,12 @@ from typing import Any
 from llamita.config import ModelConfig
 from llamita.errors import GenerationError, TokenizerError
 from llamita.formats.end_ids import end_ids_of
-from llamita.inference.constraint_tools import ToolConstraint, ToolRules
+from llamita.inference.constraint_tools import ToolConstraint
 from llamita.inference.constraints import compile_constraint
 from llamita.inference.params import SamplingParams
 from llamita.inference.prompts import check_token_ids
 from llamita.inference.request import Request
+from llamita.inference.tool_rules import ToolRules
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.ends import end_ids
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from llamita.errors import GenerationError
 from llamita.inference.chats import read_chats
-from llamita.inference.constraint_tools import ToolRules, read_tool_choice
 from llamita.inference.param_checks import boolean
 from llamita.inference.params import SamplingParams
+from llamita.inference.tool_rules import ToolRules, read_tool_choice
 from llamita.tokenizer.chat import ChatFormat
 from llamita.tools.schemas import tool_schemas
 from llamita.tools.toolbox import Toolbox

@@ -24,13 +24,13 @@ from llamita.inference.asking import build_requests, model_stop_ids
 from llamita.inference.chat_requests import Asked, ToolUse, ask
 from llamita.inference.chat_stream import ChatStream
 from llamita.inference.chats import fit_chat
-from llamita.inference.constraint_tools import ToolRules
 from llamita.inference.engine import Engine
 from llamita.inference.params import SamplingParams
 from llamita.inference.prompts import read_prompts
 from llamita.inference.request import Request, TokenEvent
 from llamita.inference.results import Generation, collect
 from llamita.inference.stopping import context_length
+from llamita.inference.tool_rules import ToolRules
 from llamita.inference.torch_backend import TorchBackend
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer

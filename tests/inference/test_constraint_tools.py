@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamita.errors import GenerationError
-from llamita.inference.constraint_tools import ToolConstraint, ToolRules
+from llamita.inference.constraint_tools import ToolConstraint
+from llamita.inference.tool_rules import ToolRules
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat_tools import Syntax, format_tool_call
 from tests.inference.constraint_cases import KINDS

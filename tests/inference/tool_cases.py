@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from jsonschema import Draft202012Validator
 
-from llamita.inference.constraint_tools import ToolConstraint, ToolRules
+from llamita.inference.constraint_tools import ToolConstraint
+from llamita.inference.tool_rules import ToolRules
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat import BUILT_IN, ChatFormat
 from llamita.tokenizer.chat_tools import Syntax
