@@ -17,7 +17,6 @@ does.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -116,14 +115,6 @@ class LlamitaLM(TemplateLM):  # type: ignore[misc, unused-ignore]
     def tokenizer_name(self) -> str:
         """By which the harness tells kept requests of one tokenizer from another's."""
         return self.tokenizer.fingerprint.replace(":", "_")
-
-    def get_model_info(self) -> dict[str, Any]:
-        """For the harness's record."""
-        weights = list(self.lm.model.parameters())
-        return {
-            "model_num_parameters": sum(weight.numel() for weight in weights),
-            "model_dtype": str(weights[0].dtype),
-        }
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **_: Any
@@ -302,5 +293,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        main()
+    main()
