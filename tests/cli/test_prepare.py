@@ -56,6 +56,10 @@ def test_options_reach_the_work(corpus: Path, tmp_path: Path) -> None:
         "max_document_chars": 99,
         "seed": 3,
         "loss": "all",
+        "val_sources": 0,
+        "longest": None,
+        "long": None,
+        "chat_template": None,
     }
 
 
