@@ -9,6 +9,7 @@ from typing import Any
 from llamita.data.tool_tasks.arithmetic import arithmetic
 from llamita.data.tool_tasks.conversion import conversion
 from llamita.data.tool_tasks.dice import Dice
+from llamita.data.tool_tasks.exercise import exercise
 from llamita.data.tool_tasks.listed import (
     CONVERTER,
     WEIGHTS,
@@ -29,6 +30,8 @@ NO_TOOL = "I have no tool for that."
 _TASKS = ((0.25, 1), (0.25, 2), (0.25, 3), (0.25, 4))
 _LISTED = ((0.04, 0), (0.40, 1), (0.34, 2), (0.22, 3))
 _AS_BUILT_IN = 0.1
+_EXERCISES = 0.5
+_EXERCISES_IN_ONE = 5
 _CALLED, _TALK, _IN_MESSAGE, _ABSENT = "called", "talk", "in message", "tool absent"
 _KINDS = ((0.74, _CALLED), (0.08, _TALK), (0.08, _IN_MESSAGE), (0.10, _ABSENT))
 # Notes that are there before: few where they may be listed, so that no answer is long.
@@ -47,6 +50,8 @@ _MAKERS: dict[str, tuple[Callable[[Split, Dice], Task], ...]] = {
 def conversation(split: Split, seed: str) -> dict[str, Any]:
     """One conversation: see `tool_tasks`."""
     dice = Dice(seed)
+    if split == "train" and dice.chance(_EXERCISES):
+        return _exercises(dice)
     names = _some_tools(dice)
     units = some_units(split, dice)
     tasks = [_task(split, dice, names, units) for _ in range(dice.pick_weighted(_TASKS))]
@@ -65,6 +70,12 @@ def conversation(split: Split, seed: str) -> dict[str, Any]:
             built_in(name) if as_built_in else described_shortly(name, units) for name in names
         ]
     return chat
+
+
+def _exercises(dice: Dice) -> dict[str, Any]:
+    tasks = [exercise(dice) for _ in range(_EXERCISES_IN_ONE)]
+    messages = [message for task in tasks for message in _turn(task, Desk(), "")]
+    return {"kinds": [task.kind for task in tasks], "messages": messages}
 
 
 def _some_tools(dice: Dice) -> list[str]:

@@ -6,6 +6,8 @@ as two; so the first words of what it is to copy come from short lists, and what
 
 from __future__ import annotations
 
+from functools import cache
+
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.wording import Split
 
@@ -92,6 +94,18 @@ _TIMED: dict[Split, tuple[str, ...]] = {
         *("pancakes", "shower", "swim", "roast"),
     ),
 }
+
+
+@cache
+def loose_words() -> tuple[str, ...]:
+    """Every word of the training split's notes and labels, once."""
+    texts = [
+        *(text for of_kind in _THINGS["train"].values() for text in of_kind),
+        *(text for of_kind in _DEEDS.values() for text in of_kind),
+        *(text for texts in _FACTS["train"] for text in texts),
+        *(*_WHEN, *_KINDS, *_TIMED["train"]),
+    ]
+    return tuple(dict.fromkeys(word for text in texts for word in text.split()))
 
 
 def note(split: Split, dice: Dice) -> str:

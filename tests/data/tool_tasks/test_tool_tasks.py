@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from llamita.data.tool_tasks import arithmetic, conversion, notes, talk, timers
+from llamita.data.tool_tasks import arithmetic, conversion, exercise, notes, talk, timers
 from llamita.data.tool_tasks.conversation import NO_TOOL
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.generate import tool_tasks, write_tool_tasks
@@ -26,6 +26,7 @@ KINDS = {
     *("arithmetic", "conversion", "note", "note list", "note deletion", "timer", "labelled timer"),
     *("timer list", "talk", "in message", "tool absent"),
 }
+SILENT = ("talk", "in message", "tool absent", exercise.KIND)
 SIZES: dict[Split, int] = {"train": 3000, "test": 800}
 
 
@@ -82,6 +83,7 @@ def test_wordings_of_the_splits_share_no_five_words_in_a_row() -> None:
             for module in (arithmetic, conversion, notes, timers, talk)
             for wording in module.wordings(split)
         ]
+        ways += exercise.wordings() if split == "train" else []
         said[split] = set(ways)
         found[split] = set().union(*map(grams, ways))
     assert any(SLOT in gram for gram in found["train"])  # what stands for values counts as a word
@@ -197,14 +199,12 @@ def test_every_kind_of_task_is_there_and_called_where_it_should_be(split: Split)
         for i, kind in zip(asked, chat["kinds"], strict=True):
             seen.add(kind)
             answer = messages[i + 1]
-            assert bool(answer.get("tool_calls")) == (
-                kind not in ("talk", "in message", "tool absent")
-            )
+            assert bool(answer.get("tool_calls")) == (kind not in SILENT)
             if kind == "tool absent":
                 assert answer["content"] == NO_TOOL
         assert messages[-1]["role"] == "assistant"
         assert messages[-1]["content"]
-    assert seen == KINDS
+    assert seen == (KINDS | {exercise.KIND} if split == "train" else KINDS)
 
 
 def test_answers_say_the_result() -> None:
