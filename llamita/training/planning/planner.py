@@ -37,6 +37,7 @@ _FURTHER = 5.0  # times the parameters of the first timed shape, but for tables,
 _PILOT_STEPS = 40  # fewer teach nothing that could be continued, whatever time is left
 _SHORT_PILOT_STEPS = 25
 _COMPILE_FROM = 240.0  # seconds of a run: a shorter one does not win compiling back
+_COMPILING_SECONDS = 25.0  # left for it in the time of the pilots
 
 
 class Planner:
@@ -146,7 +147,7 @@ class Planner:
         one of a fifth of the time, where that is enough, and one of what is left."""
         compiles = budget_seconds >= _COMPILE_FROM and _has_compiler(self._machine["device"])
         left = self._deadline - time.monotonic() - 2 * self._startup_seconds
-        left *= 0.5 if compiles else 0.9
+        left = 0.9 * (left - (_COMPILING_SECONDS if compiles else 0.0))
         shape = shapes.largest(chosen.shape, self._speed, left / _PILOT_STEPS)
         step = self._expected_step(shape)
         watch = {"validations": 1, "validation_tokens": validation_tokens(budget_seconds)}
