@@ -11,6 +11,8 @@ import torch
 
 from llamita.config import ModelConfig
 from llamita.errors import TrainingError
+from llamita.formats.detect import find_model
+from llamita.formats.peft import is_adapter
 from llamita.model import Transformer
 from llamita.model.lora import add_adapters
 from llamita.training.ranks.sharding import shard
@@ -48,7 +50,13 @@ def new_model(
 
 
 def _check_rows(lora: Lora, config: ModelConfig, start: InitialModel | None) -> None:
-    """Refuse what would leave rows of tables untrained that nobody trained before."""
+    """Refuse what would leave rows of tables untrained that nobody trained before, and a base that
+    nobody could put the adapters onto."""
+    if start is not None and is_adapter(find_model(start.path)):
+        raise TrainingError(
+            f"{start.path} is an adapter itself: the new one would belong to two folders together.",
+            hint=f"Merge it first: llamita merge {start.path} -o DIR, and begin with DIR.",
+        )
     beyond = [token for token in lora.tokens if not 0 <= token < config.vocab_size]
     if beyond:
         raise TrainingError(

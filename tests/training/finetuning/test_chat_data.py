@@ -167,3 +167,20 @@ def test_a_message_of_weight_0_is_read_and_not_learned(tokenizer: Tokenizer) -> 
     encoded = ChatFormat.of(tokenizer).encode_with_spans(chat)
     said = [i for i, told in zip(encoded.token_ids, encoded.assistant_mask, strict=True) if told]
     assert tokenizer.decode(said, skip_special_tokens=False) == "1.<|im_end|>"
+
+
+def test_without_a_token_that_ends_turns_answers_are_still_cut_behind_their_end(
+    plain_tokenizer: Tokenizer,
+) -> None:
+    template = (
+        "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    )
+    tokenizer = ready_for_chats(plain_tokenizer.with_chat_template(template))
+    whole = ChatFormat.of(tokenizer).encode(_long(3)["messages"])
+    for longest in range(40, len(whole)):
+        encoder = DocumentEncoder(tokenizer, "assistant", Fit(longest, "cut"))
+        for _, encoded in encoder.encode(iter([Document("", "x", Chat(_long(3)["messages"]))])):
+            text = tokenizer.decode(encoded.token_ids)
+            assert text.endswith((".\n", "."))
+            assert text.rpartition("assistant: ")[2].startswith("There are")

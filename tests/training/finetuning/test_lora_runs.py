@@ -101,6 +101,32 @@ def test_a_model_that_is_ready_for_chats_has_frozen_tables(
     assert (tmp_path / "run" / "adapter" / "tokenizer.json").is_file()
 
 
+def test_an_adapter_is_a_model_to_go_on_from_but_not_with_another_one(
+    base: Path, chats_path: Path, tmp_path: Path
+) -> None:
+    finetune(base, chats_path, tmp_path / "run", *LORA)
+    adapter = tmp_path / "run" / "adapter"
+    finetune(adapter, chats_path, tmp_path / "more", "optimizer.learning_rate=1e-30")
+    before, after = llamita.load(adapter).logits(IDS), llamita.load(tmp_path / "more").logits(IDS)
+    assert torch.allclose(before, after, atol=1e-6)
+    with pytest.raises(TrainingError, match="an adapter itself") as error:
+        finetune(adapter, chats_path, tmp_path / "second", *LORA)
+    assert "llamita merge" in (error.value.hint or "")
+
+
+def test_minutes_are_measured_and_leave_the_adapters_as_they_were(
+    base: Path, chats_path: Path, tmp_path: Path
+) -> None:
+    summary = finetune(
+        base, chats_path, tmp_path / "run", *LORA, "length.minutes=0.01", steps=None
+    ).summary
+    assert summary.steps == load_recipe(tmp_path / "run" / "recipe.toml").length.steps
+    again = finetune(
+        base, chats_path, tmp_path / "again", *LORA, f"length.steps={summary.steps}", steps=None
+    )
+    assert again.summary.best_loss == summary.best_loss
+
+
 @pytest.mark.parametrize(
     ("assignments", "words"),
     [
