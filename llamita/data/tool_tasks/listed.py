@@ -22,7 +22,7 @@ from llamita.tools.builtin.units import KINDS, convert_units
 from llamita.tools.results import error_text, json_text
 
 CONVERTER = "convert_units"
-_FEWEST_UNITS, _MOST_UNITS = 3, 5
+_FEWEST_UNITS, _MOST_UNITS = 2, 4
 
 _SHORT: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "calculator": ("Calculate.", {"expression": {"type": "string"}}, ("expression",)),

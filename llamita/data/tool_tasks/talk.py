@@ -94,6 +94,12 @@ _IN_MESSAGE: dict[Split, tuple[tuple[str, str], ...]] = {
         ("i was born in {p}. where was i born?", "{p}"),
         ("the code is {a}. say the code.", "{a}"),
         ("the train leaves from gate {a}. which gate?", "{a}"),
+        ("i am called {x}. what am i called?", "{x}"),
+        ("{x} met {y}. whom did {x} meet?", "{y}"),
+        ("my room is number {a}. what number is my room?", "{a}"),
+        ("i saw {x}, then {y}. who was second?", "{y}"),
+        ("i saw {x}, then {y}. who was first?", "{x}"),
+        ("she has {a} birds and {b} mice. how many birds?", "{a}"),
     ),
     "test": (
         ("{x} came from {p} today. where did {x} come from?", "{p}"),
