@@ -264,11 +264,10 @@ def _build(
             f"learning from {settled.model}, {teacher.config.count_parameters():,} parameters in "
             f"{settled.precision}: weight {settled.weight:g}, temperature {settled.temperature:g}"
         )
-    lora = recipe.lora
-    adapters = "" if lora is None else f" and {lora.values(config):,} of adapters to train"
+    adapters = f" + {recipe.lora.values(config):,} of adapters" if recipe.lora else ""
     observer.say(
-        f"{config.count_parameters():,} parameters{adapters}: {config.num_hidden_layers} layers, width "
-        f"{config.hidden_size}, vocabulary {config.vocab_size}, context "
+        f"{config.count_parameters():,} parameters{adapters}: {config.num_hidden_layers} layers, "
+        f"width {config.hidden_size}, vocabulary {config.vocab_size}, context "
         f"{recipe.batch.context_length}; {data.train_tokens:,} training tokens"
     )
     trainer = Trainer(
