@@ -41,6 +41,14 @@ def tool_tasks(
             "convert, notes and labels."
         ),
     ] = "train",
+    tools: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="The tools that may be listed: calculator, convert_units, add_note, list_notes, "
+            "delete_note, set_timer, list_timers; left out, all.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write conversations with tools: sums, units, notes, timers, and talk that needs no tool.
@@ -48,10 +56,11 @@ def tool_tasks(
     Each line has `messages` and `tools` as OpenAI has them, with exact calls, results and answers,
     and `kinds`, the kind of task of each of the person's messages.
     """
-    from llamita.data.tool_tasks.generate import DEFAULT_COUNT, write_tool_tasks
+    from llamita.data.tool_tasks.generate import DEFAULT_COUNT, TOOLS, write_tool_tasks
 
     size = DEFAULT_COUNT[split] if count is None else count
-    kinds = write_tool_tasks(out, split, size, seed)
+    names = TOOLS if tools is None else [name.strip() for name in tools.split(",")]
+    kinds = write_tool_tasks(out, split, size, seed, names)
     if as_json:
         print(json.dumps({"file": str(out), "conversations": size, "tasks": kinds}))
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llamita.data.tool_tasks.arithmetic import arithmetic
@@ -47,12 +47,12 @@ _MAKERS: dict[str, tuple[Callable[[Split, Dice], Task], ...]] = {
 }
 
 
-def conversation(split: Split, seed: str) -> dict[str, Any]:
+def conversation(split: Split, seed: str, tools: Sequence[str] = tuple(WEIGHTS)) -> dict[str, Any]:
     """One conversation: see `tool_tasks`."""
     dice = Dice(seed)
     if split == "train" and dice.chance(_EXERCISES):
         return _exercises(dice)
-    names = _some_tools(dice)
+    names = _some_tools(dice, tools)
     units = some_units(split, dice)
     tasks = [_task(split, dice, names, units) for _ in range(dice.pick_weighted(_TASKS))]
     desk = Desk()
@@ -78,11 +78,16 @@ def _exercises(dice: Dice) -> dict[str, Any]:
     return {"kinds": [task.kind for task in tasks], "messages": messages}
 
 
-def _some_tools(dice: Dice) -> list[str]:
+def _some_tools(dice: Dice, allowed: Sequence[str]) -> list[str]:
     names: list[str] = []
     for _ in range(dice.pick_weighted(_LISTED)):
-        rest = [(weight, name) for name, weight in WEIGHTS.items() if name not in names]
-        names.append(dice.pick_weighted(rest))
+        rest = [
+            (weight, name)
+            for name, weight in WEIGHTS.items()
+            if name in allowed and name not in names
+        ]
+        if rest:
+            names.append(dice.pick_weighted(rest))
     return names
 
 

@@ -244,3 +244,11 @@ def test_no_conversations_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="0 conversations"):
         write_tool_tasks(tmp_path / "none.jsonl", "train", 0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_tools_that_are_not_wanted_are_neither_listed_nor_called(tmp_path: Path) -> None:
+    for chat in tool_tasks("train", 60, tools=["calculator"]):
+        assert {tool["function"]["name"] for tool in chat.get("tools", [])} <= {"calculator"}
+        assert {name for _, name, _, _ in _calls(chat)} <= {"calculator"}
+    with pytest.raises(DataError, match="'weather'"):
+        write_tool_tasks(tmp_path / "tasks.jsonl", "train", 3, tools=["weather"])
