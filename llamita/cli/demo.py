@@ -249,12 +249,12 @@ def _print_samples(lm: LM, prompts: Sequence[str]) -> None:
 
 
 def _print_next(run: Path, data: Path, chat: Path | None) -> None:
-    from llamita.cli.demo_chat import TOOLS
+    from llamita.cli.demo_chat import TOOLBOX
     from llamita.data.prepare import VALIDATION_NAME
     from llamita.formats.detect import LATEST
 
     model, text = shlex.quote(str(run)), shlex.quote(str(data / VALIDATION_NAME))
-    talk = "" if chat is None else f"\n  llamita chat {shlex.quote(str(chat))} --tools {TOOLS}"
+    talk = "" if chat is None else f"\n  llamita chat {shlex.quote(str(chat))} --tools {TOOLBOX}"
     print(
         f"""
 The model is in {run / LATEST}, a HuggingFace directory. Try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
 
 TASKS_NAME = "tool-tasks.jsonl"
 QUESTION = "What is 47 times 86?"
-TOOLS = "builtin:calculator"
+TOOLBOX = "builtin:calculator"
 
 _CONTEXT = 768
 _HELD_OUT = 100  # conversations
 # What two cores of 2024 read in a minute; a set too small is read again, one too large in part.
-_CONVERSATIONS_A_MINUTE = 2_500
+_CONVERSATIONS_A_MINUTE = 3_000
 # A small model that has seen little learns a new trade, so it is trained as one that begins:
 # docs/experiments.md has what was tried.
 SETTINGS = (
@@ -34,9 +35,14 @@ SETTINGS = (
 )
 
 
-def prepare_tool_chats(model: Path, out: Path, minutes: float, *, seed: int = 0) -> Prepared:
-    """Conversations of the tool-use set, made ready for a model to learn from them for so long."""
-    from llamita.data.tool_tasks.generate import write_tool_tasks
+def prepare_tool_chats(
+    model: Path, out: Path, minutes: float, *, seed: int = 0, tools: Sequence[str] | None = None
+) -> Prepared:
+    """Conversations of the tool-use set, made ready for a model to learn from them for so long.
+
+    tools: those that they list; None: all.
+    """
+    from llamita.data.tool_tasks.generate import TOOLS, write_tool_tasks
     from llamita.formats.detect import load_checkpoint
     from llamita.training.finetuning.chat_data import Chats
     from llamita.training.finetuning.finetune import prepare_finetuning, recipe_for
@@ -44,8 +50,8 @@ def prepare_tool_chats(model: Path, out: Path, minutes: float, *, seed: int = 0)
     tasks, held_out = out.parent / TASKS_NAME, out.parent / f"held-out-{TASKS_NAME}"
     count = max(200, round(_CONVERSATIONS_A_MINUTE * minutes))
     say(f"writing {count:,} conversations with tools")
-    write_tool_tasks(tasks, "train", count, seed)
-    write_tool_tasks(held_out, "train", _HELD_OUT, seed + 1)
+    write_tool_tasks(tasks, "train", count, seed, tools or TOOLS)
+    write_tool_tasks(held_out, "train", _HELD_OUT, seed + 1, tools or TOOLS)
     settings = list(SETTINGS)
     if load_checkpoint(model).config.max_position_embeddings < _CONTEXT:
         settings.append(f"model.max_position_embeddings={_CONTEXT}")
@@ -56,11 +62,14 @@ def prepare_tool_chats(model: Path, out: Path, minutes: float, *, seed: int = 0)
 
 
 def learn_tools(model: Path, out: Path, minutes: float) -> Path:
-    """Fine-tune the demo's model on the tool-use set; where it is then."""
+    """Fine-tune the demo's model on the calculator's part of the tool-use set; where it is then.
+
+    All of the set takes five minutes: `benchmarks/tool_calls.py`.
+    """
     from llamita.cli.training_progress import training_observer
     from llamita.formats.detect import BEST
 
-    prepared = prepare_tool_chats(model, out, minutes)
+    prepared = prepare_tool_chats(model, out, minutes, tools=["calculator"])
     with training_observer() as observer:
         result = prepared.train(observer)
     return result.summary.run / BEST
@@ -76,7 +85,7 @@ def print_chat(model: Path) -> None:
     question = {"role": "user", "content": QUESTION}
     print("\n--- a chat with the calculator ---")
     print(f"you:        {QUESTION}")
-    for message in run_tools(lm, [question], Toolbox.load(TOOLS), temperature=0, max_steps=2):
+    for message in run_tools(lm, [question], Toolbox.load(TOOLBOX), temperature=0, max_steps=2):
         for call in message.get("tool_calls", ()):
             name, arguments = call_of(call)
             print(f"  calls     {name} {for_terminal(json.dumps(arguments, ensure_ascii=False))}")
