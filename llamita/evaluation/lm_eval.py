@@ -17,6 +17,7 @@ does.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tokenizers import Tokenizer as Backend
 from tqdm import tqdm
 
 import llamita
@@ -241,25 +243,16 @@ class LlamitaLM(TemplateLM):  # type: ignore[misc, unused-ignore]
             stop_token_ids=[*{*self.lm.stop_token_ids, self.eot_token_id}],
             **wanted,
         )
-        texts = [self._text(generation.token_ids) for generation in found]
+        texts = [self._decoder.decode(generation.token_ids) for generation in found]
         for ending in stop:
             texts = [text.partition(ending)[0] for text in texts]
         return texts
 
-    def _text(self, token_ids: Sequence[int]) -> str:
-        """As `decode`, but with the control tokens that the tokenizer's file calls ordinary."""
-        data = b"".join(
-            self.tokenizer.shown_bytes(token_id, token_id not in self._shown_ids)
-            for token_id in token_ids
-        )
-        text = data.decode("utf-8", errors="replace")
-        return text.removeprefix(" ") if self.tokenizer.strips_leading_space else text
-
     @cached_property
-    def _shown_ids(self) -> frozenset[int]:
-        """Added tokens such as Qwen's `<think>`, which are not left out of a text."""
-        added = self.tokenizer.definition().get("added_tokens") or []
-        return frozenset(token["id"] for token in added if not token.get("special"))
+    def _decoder(self) -> Backend:
+        """The library that `transformers` decodes with. It differs from ours in broken UTF-8, and
+        shows added tokens that the file does not call special (Qwen's `<think>`)."""
+        return Backend.from_str(json.dumps(self.tokenizer.definition()))
 
     def _warn_of_control_names(self, text: str) -> None:
         for name in self.tokenizer.special_tokens:

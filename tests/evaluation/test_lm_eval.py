@@ -20,7 +20,9 @@ from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
 from llamita.tokenizer import train_tokenizer
 from llamita.tokenizer.hf import HFTokenizer
+from llamita.tokenizer.load import load_tokenizer
 from tests.tokenizer.chat_cases import CHATML, with_control_tokens
+from tests.tokenizer.tokenizer_texts import train_model
 
 pytest.importorskip("lm_eval", reason="lm-eval-harness is not installed: pip install '.[eval]'")
 
@@ -139,6 +141,32 @@ def plain_model(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
+def llama2_model(tmp_path_factory) -> str:
+    """SentencePiece with a BOS and a space put before every text."""
+    folder = tmp_path_factory.mktemp("c")
+    model = train_model(
+        [WORDS * 4],
+        vocab_size=290,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=True,
+    )
+    (folder / "tokenizer.model").write_bytes(model)
+    roles = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "legacy": False}
+    roles |= {"bos_token": "<s>", "eos_token": "</s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(roles))
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.add_bos
+    assert tokenizer.strips_leading_space
+    return save(tokenizer, folder / "model")
+
+
+@pytest.fixture(scope="module")
+def spm_model(tmp_path_factory) -> str:
+    return save(train_tokenizer([WORDS * 20], "spm:300"), tmp_path_factory.mktemp("d") / "spm")
+
+
+@pytest.fixture(scope="module")
 def chat_model(tmp_path_factory) -> str:
     """With a chat template, and a tokenizer that puts a BOS before every text."""
     made = train_tokenizer([WORDS * 4], "bpe:300")
@@ -225,6 +253,13 @@ def test_all_kinds_of_tasks_score_as_the_harnesses_own_model(plain_model, tasks)
     assert len(texts) > 3
 
 
+@pytest.mark.parametrize("kind", ["llama2_model", "spm_model"])
+def test_so_do_models_of_sentencepiece(kind, tasks, request):
+    path = request.getfixturevalue(kind)
+    ours = evaluate(LlamitaLM(path), tasks, TASKS)
+    assert_same(ours, evaluate(hf(path), tasks, TASKS))
+
+
 @pytest.mark.parametrize("as_chat", [False, True])
 def test_so_does_a_model_with_a_bos_and_a_chat_template(chat_model, tasks, as_chat):
     names = [name for name in TASKS if name != "own_text" or not as_chat]
@@ -238,7 +273,7 @@ def test_so_does_a_model_with_a_bos_and_a_chat_template(chat_model, tasks, as_ch
             assert prompt.endswith("It is the")
 
 
-def request(kind, *arguments):
+def request_of(kind, *arguments):
     return Instance(request_type=kind, doc={}, arguments=arguments, idx=0)
 
 
@@ -259,27 +294,27 @@ def test_a_cut_context_keeps_its_end_and_empty_ones_are_defined(plain_model):
     assert model.max_length == 20
     long = "the red fox " * 30
     whole, cut = model.loglikelihood(
-        [request("loglikelihood", long[start:], " ran") for start in (0, 12)]
+        [request_of("loglikelihood", long[start:], " ran") for start in (0, 12)]
     )
     assert whole[0] == pytest.approx(cut[0], abs=1e-5)
     [first, _] = model.loglikelihood(
-        [request("loglikelihood", "", "the fox"), request("loglikelihood", "", " ran")]
+        [request_of("loglikelihood", "", "the fox"), request_of("loglikelihood", "", " ran")]
     )
     assert first[0] < 0
-    [empty] = model.loglikelihood_rolling([request("loglikelihood_rolling", "")])
+    [empty] = model.loglikelihood_rolling([request_of("loglikelihood_rolling", "")])
     assert empty <= 0
-    [text] = model.generate_until([request("generate_until", "", {"until": ["\n"]})])
+    [text] = model.generate_until([request_of("generate_until", "", {"until": ["\n"]})])
     assert isinstance(text, str)
 
 
 def test_settings_of_tasks_reach_the_generator_or_are_refused_by_name(plain_model):
     model = LlamitaLM(plain_model)
     settings = {"until": [], "max_gen_toks": 9, "do_sample": True, "temperature": 2.0, "seed": 3}
-    asked = [request("generate_until", "the red fox", settings | {"seed": n}) for n in (3, 3, 4)]
+    asked = [request_of("generate_until", "the red fox", settings | {"seed": n}) for n in (3, 3, 4)]
     one, same, other = model.generate_until(asked)
     assert one == same != other
     with pytest.raises(GenerationError, match="num_beams=4"):
-        model.generate_until([request("generate_until", "the", {"num_beams": 4})])
+        model.generate_until([request_of("generate_until", "the", {"num_beams": 4})])
 
 
 def test_what_cannot_be_a_model_is_told(tmp_path):
