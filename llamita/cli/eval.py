@@ -240,7 +240,7 @@ def _summary(result: dict[str, Any]) -> str:
     over = {
         "documents": f"{result['documents']:,} documents",
         "windows": "one document: ± over its stretches of 1,024 bytes",
-        "tokens": "± over its tokens",
+        "tokens": "one document: ± over its tokens" if spread else "one document",
     }[result["stderr_over"]]
     return (
         f"{result['bits_per_byte']:.4f}{spread} bits per byte  "

@@ -31,7 +31,7 @@ COMMANDS = {
     "merge": "a low-rank adapter and its base as one model",
     "data": "write the synthetic tool-use set",
     "report": "a training run's curves and samples, as one HTML page",
-    "eval": "bits per byte on held-out text",
+    "eval": "how good a model is: bits per byte, questions, tool calls, lm-eval tasks",
     "generate": "continue a prompt, streamed",
     "chat": "talk with a model that may call tools",
     "inspect": "what is in this checkpoint, data folder or run",
