@@ -57,7 +57,8 @@ def load(
     from llamita.formats.checkpoint import build_model
     from llamita.formats.config_read import parse_overrides
     from llamita.formats.detect import load_checkpoint
-    from llamita.inference.lm import LM, read_cache_dtype
+    from llamita.inference.lm import LM
+    from llamita.inference.torch_backend import read_cache_dtype
     from llamita.model.placement import choose_device, parse_dtype
     from llamita.tokenizer.load import checkpoint_tokenizer
 

@@ -63,7 +63,7 @@ class Session:
         """Answer a user's turn. What is interrupted or fails leaves a conversation that goes on.
 
         Raises:
-            GenerationError: the turn does not fit; it is forgotten.
+            LlamitaError: the turn does not fit; it is forgotten, but where tools have run for it.
             KeyboardInterrupt: the answer was stopped; what was said of it stays.
         """
         before = len(self.messages)
@@ -80,10 +80,13 @@ class Session:
                 **self._settings,
             )
         except KeyboardInterrupt:
-            self._close_turn(before)
+            self._close_turn(before, "stopped by the user")
             raise
         except LlamitaError:
-            del self.messages[before:]
+            if self._has_run(before):
+                self._close_turn(before, "the turn ended before")
+            else:
+                del self.messages[before:]
             raise
 
     def _on_event(self, event: LoopEvent) -> None:
@@ -123,7 +126,7 @@ class Session:
         if self._shows:
             print(for_terminal(text), end="", flush=True)
 
-    def _close_turn(self, before: int) -> None:
+    def _close_turn(self, before: int, why: str) -> None:
         """Make what an interrupted turn left a conversation: no call without a result."""
         if self._partial:
             self.messages.append({"role": "assistant", "content": self._partial})
@@ -132,9 +135,12 @@ class Session:
         calls = [call for m in self.messages[before:] for call in m.get("tool_calls", [])]
         for call in calls:
             if call["id"] not in answered:
-                self.messages.append(tool_message(call, error_text("stopped by the user")))
-        if not calls:
+                self.messages.append(tool_message(call, error_text(why)))
+        if not calls and not self._has_run(before):
             del self.messages[before:]
+
+    def _has_run(self, before: int) -> bool:
+        return any(message["role"] == "tool" for message in self.messages[before:])
 
 
 def run_session(session: Session, *, prints_json: bool) -> None:

@@ -10,8 +10,10 @@ from llamita.errors import GenerationError
 from llamita.inference.chats import read_chats
 from llamita.inference.param_checks import boolean
 from llamita.inference.params import SamplingParams
+from llamita.inference.results import Generation
 from llamita.inference.tool_rules import ToolRules, read_tool_choice
 from llamita.tokenizer.chat import ChatFormat
+from llamita.tokenizer.chat_tools import described
 from llamita.tools.schemas import tool_schemas
 from llamita.tools.toolbox import Toolbox
 
@@ -40,7 +42,7 @@ class ToolUse:
         Raises:
             GenerationError: a wrong choice.
         """
-        names = [tool.get("function", tool)["name"] for tool in schemas or ()]
+        names = [described(tool)["name"] for tool in schemas or ()]
         choice, _ = read_tool_choice(self.choice, names)
         syntax = chat.tool_syntax
         if not schemas or not self.constrained or syntax is None:
@@ -51,11 +53,37 @@ class ToolUse:
 
 
 @dataclass(frozen=True)
+class ChatSettings:
+    """The settings of `chat`: how tools are used, what reaches the template, and those of all."""
+
+    use: ToolUse
+    variables: Mapping[str, Any]
+    params: SamplingParams
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> ChatSettings:
+        """Raises GenerationError for a wrong one."""
+        given = dict(settings)
+        use = ToolUse(
+            given.pop("tool_choice", "auto"),
+            given.pop("parallel_tool_calls", True),
+            given.pop("constrain_tools", True),
+        )
+        variables = given.pop("template_variables", None) or {}
+        return cls(use, variables, SamplingParams.from_settings(given))
+
+
+@dataclass(frozen=True)
 class Asked:
-    """Conversations ready for the engine: prompts, rules, how many messages each prompt lost."""
+    """Conversations ready for the engine.
+
+    calls: whether each answer may call tools, so that calls are looked for in it. dropped: how many
+    messages each prompt lost.
+    """
 
     prompts: list[list[int]]
     rules: list[ToolRules | None]
+    calls: list[bool]
     dropped: list[int]
     params: SamplingParams
     is_batch: bool
@@ -83,12 +111,24 @@ def ask(
     return Asked(
         prompts=[prompt for prompt, _ in fitted],
         rules=[use.rules(own, chat_format, params) for own in lists],
+        calls=[bool(own) and use.choice != "none" for own in lists],
         dropped=[dropped for _, dropped in fitted],
         params=replace(params, overflow="stop")
         if params.overflow == "drop-oldest-turn"
         else params,
         is_batch=is_batch,
     )
+
+
+def answered(
+    chat: ChatFormat, result: Generation, dropped_messages: int, calls: bool
+) -> Generation:
+    """An answer with its message. calls: whether calls are looked for in it."""
+    text = chat.answer_text(result.token_ids)
+    if isinstance(result.stop_reason, str):
+        text = text.partition(result.stop_reason)[0]
+    message = chat.parse(text, calls=calls)
+    return replace(result, message=message, dropped_messages=dropped_messages)
 
 
 def _for_each(tools: Any, count: int) -> list[Any]:

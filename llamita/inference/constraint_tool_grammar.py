@@ -15,7 +15,7 @@ from llamita.inference.constraint_grammars import (
     with_options,
 )
 from llamita.inference.constraint_tokens import Alphabet
-from llamita.tokenizer.chat_tools import CALL_TAGS, Syntax
+from llamita.tokenizer.chat_tools import CALL_TAGS, Syntax, arguments_key
 
 
 def write_tool_grammar(
@@ -43,10 +43,10 @@ def write_tool_grammar(
             "are read.",
             hint="Give fewer tools.",
         )
-    key = "parameters" if syntax == "llama3" else "arguments"
     rules = [f"tool: {' | '.join(f'tool_{i}' for i in range(len(tools)))}"]
     named: dict[str, dict[str, object]] = {}
     for index, (name, parameters) in enumerate(tools):
+        key = arguments_key(syntax)
         head = ('{"name":', f"{json.dumps(name, ensure_ascii=False)},", f'"{key}":')
         if not alphabet.is_complete:
             check_writable("tools", [*head, "}"], alphabet)

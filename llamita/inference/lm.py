@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeAlias, overload
 
 import torch
 from torch import Tensor
 
-from llamita.errors import ConfigError, GenerationError
+from llamita.errors import GenerationError
 from llamita.inference import scores
 from llamita.inference.asking import build_requests, model_stop_ids
-from llamita.inference.chat_requests import Asked, ToolUse, ask
+from llamita.inference.chat_requests import Asked, ChatSettings, answered, ask
 from llamita.inference.chat_stream import ChatStream
 from llamita.inference.chats import fit_chat
 from llamita.inference.engine import Engine
@@ -31,7 +30,7 @@ from llamita.inference.request import Request, TokenEvent
 from llamita.inference.results import Generation, collect
 from llamita.inference.stopping import context_length
 from llamita.inference.tool_rules import ToolRules
-from llamita.inference.torch_backend import TorchBackend
+from llamita.inference.torch_backend import TorchBackend, read_cache_dtype
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat import ChatFormat
@@ -197,26 +196,30 @@ class LM:
             TokenizerError: a wrong message, or one that the template refuses.
             ToolError: a function that cannot be a tool.
         """
-        asked, use = self._ask(messages, tools, settings)
+        asked = self._ask(messages, tools, settings)
         requests = self._build(asked.prompts, asked.params, asked.rules)
+        given = collect(requests, self.engine.run(requests))
         results = [
-            self._answered(result, dropped, use)
-            for result, dropped in zip(
-                collect(requests, self.engine.run(requests)), asked.dropped, strict=True
-            )
+            answered(self.chat_format, result, dropped, calls)
+            for result, dropped, calls in zip(given, asked.dropped, asked.calls, strict=True)
         ]
         return results if asked.is_batch else results[0]
 
     def stream_chat(self, messages: Chat, tools: Any = None, **settings: Any) -> ChatStream:
         """`chat` for one conversation, piece by piece; its `generation` comes at the end."""
-        asked, use = self._ask(messages, tools, settings)
+        asked = self._ask(messages, tools, settings)
         if asked.is_batch:
             raise GenerationError(
                 f"there are {len(asked.prompts)} conversations.", hint="Give one to stream."
             )
         requests = self._build(asked.prompts, asked.params, asked.rules)
-        answered = partial(self._answered, dropped_messages=asked.dropped[0], use=use)
-        return ChatStream(requests[0], self.engine.run(requests), answered, self.chat_format)
+        return ChatStream(
+            requests[0],
+            self.engine.run(requests),
+            self.chat_format,
+            dropped_messages=asked.dropped[0],
+            calls=asked.calls[0],
+        )
 
     def chat_prompt(
         self, messages: Chat, tools: Any = None, **template_variables: Any
@@ -270,29 +273,16 @@ class LM:
         """Every id that the checkpoint calls an end, and those that end a turn of its chats."""
         return model_stop_ids(self.config, self._generation_config, self.tokenizer)
 
-    def _ask(self, messages: Any, tools: Any, settings: Mapping[str, Any]) -> tuple[Asked, ToolUse]:
-        given = dict(settings)
-        use = ToolUse(
-            given.pop("tool_choice", "auto"),
-            given.pop("parallel_tool_calls", True),
-            given.pop("constrain_tools", True),
-        )
-        variables = given.pop("template_variables", None) or {}
-        params = SamplingParams.from_settings(given)
+    def _ask(self, messages: Any, tools: Any, settings: Mapping[str, Any]) -> Asked:
+        given = ChatSettings.of(settings)
+        params, variables = given.params, given.variables
 
         def fit(chat: Chat, own: Any) -> tuple[list[int], int]:
             if params.overflow == "drop-oldest-turn":
                 return self.fit_chat(chat, own, max_tokens=params.max_tokens, **variables)
             return self.chat_prompt(chat, own, **variables), 0
 
-        return ask(messages, tools, use, self.chat_format, fit, params), use
-
-    def _answered(self, result: Generation, dropped_messages: int, use: ToolUse) -> Generation:
-        text = self.chat_format.answer_text(result.token_ids)
-        if isinstance(result.stop_reason, str):
-            text = text.partition(result.stop_reason)[0]
-        message = self.chat_format.parse(text, calls=use.choice != "none")
-        return replace(result, message=message, dropped_messages=dropped_messages)
+        return ask(messages, tools, given.use, self.chat_format, fit, params)
 
     def _requests(self, prompt: object, settings: Mapping[str, Any]) -> tuple[list[Request], bool]:
         prompts, is_batch = read_prompts(prompt, self.tokenizer, self.config)
@@ -306,14 +296,3 @@ class LM:
     ) -> list[Request]:
         own = () if params.stop_token_ids is not None else self.stop_token_ids
         return build_requests(prompts, params, self.tokenizer, self.config, own, rules)
-
-
-def read_cache_dtype(wanted: str | torch.dtype | None) -> str | None:
-    """The name of a precision for the cache; ConfigError for one that it cannot have."""
-    name = None if wanted is None else str(wanted).removeprefix("torch.")
-    if name not in (None, "float32", "bfloat16"):
-        raise ConfigError(
-            f"kv_cache_dtype is {name!r}.",
-            hint="It is float32 or bfloat16; left out, the precision of the weights.",
-        )
-    return name

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from llamita.errors import GenerationError
 from llamita.inference.call_signs import CallSigns, call_signs
-from llamita.tokenizer.chat_tools import Syntax
+from llamita.tokenizer.chat_tools import Syntax, described, parameters_of
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,12 @@ class ToolRules:
         """
         tools: dict[str, Mapping[str, Any]] = {}
         for schema in schemas:
-            function = schema.get("function", schema)
-            name, parameters = function["name"], function.get("parameters")
-            if parameters is None:  # OpenAI's way to say that there are none
-                parameters = {"type": "object", "properties": {}}
-            if name in tools or not isinstance(parameters, Mapping):
+            function = described(schema)
+            name, parameters = function["name"], parameters_of(function)
+            is_object = (
+                isinstance(parameters, Mapping) and parameters.get("type", "object") == "object"
+            )
+            if name in tools or not is_object:
                 wrong = "stands twice" if name in tools else f"has the parameters {parameters!r}"
                 raise GenerationError(
                     f"the tool {name} {wrong}.",
@@ -80,7 +81,7 @@ def read_tool_choice(
     if choice is None:
         return "auto", None
     if isinstance(choice, Mapping):
-        function = choice.get("function", choice)
+        function = described(choice)
         name = function.get("name") if isinstance(function, Mapping) else None
         if isinstance(name, str) and name in names:
             return "required", name

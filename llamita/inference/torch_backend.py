@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 
 import torch
 
+from llamita.errors import ConfigError
 from llamita.inference.backend import Logits, Segment
 from llamita.inference.stopping import context_length
 from llamita.model.decode_plan import DecodePlan
@@ -137,3 +138,14 @@ class TorchBackend:
         if self._cache_kind() != (self._cache.dtype, self._cache.device):
             old, self._cache = self._cache, self._empty_cache()
             self._cache.resize(old.slots, old.capacity)
+
+
+def read_cache_dtype(wanted: str | torch.dtype | None) -> str | None:
+    """The name of a precision for the cache; ConfigError for one that it cannot have."""
+    name = None if wanted is None else str(wanted).removeprefix("torch.")
+    if name not in (None, "float32", "bfloat16"):
+        raise ConfigError(
+            f"kv_cache_dtype is {name!r}.",
+            hint="It is float32 or bfloat16; left out, the precision of the weights.",
+        )
+    return name

@@ -19,17 +19,16 @@ from typing import Any
 
 from llamita.errors import TokenizerError
 from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.chat_answers import answer_text, parse_answer, structural_names
 from llamita.tokenizer.chat_encode import ChatEncoder, Piece, split_at_controls, with_one_bos
 from llamita.tokenizer.chat_files import TOOL_USE, special_token_variables
 from llamita.tokenizer.chat_messages import (
     check_messages,
     check_tools,
+    in_form,
     join_blocks,
-    join_parts,
-    lift_reasoning,
     lift_tool_calls,
     plain_data,
-    split_into_parts,
 )
 from llamita.tokenizer.chat_probe import content_form, turn_ends
 from llamita.tokenizer.chat_sandbox import (
@@ -40,15 +39,12 @@ from llamita.tokenizer.chat_sandbox import (
 )
 from llamita.tokenizer.chat_shield import Shield, control_pattern
 from llamita.tokenizer.chat_spans import EncodedChat, Span, Written, assistant_spans, labelled
-from llamita.tokenizer.chat_templates import BUILT_IN
+from llamita.tokenizer.chat_templates import BUILT_IN, built_in_template
 from llamita.tokenizer.chat_tools import (
-    CALL_SIGNS,
-    CALL_TAGS,
     Syntax,
+    before_calls,
     broken_call,
     format_tool_call,
-    parse_tool_calls,
-    reasoning_end,
     tool_syntax,
 )
 
@@ -85,19 +81,7 @@ class ChatFormat:
     @classmethod
     def built_in(cls, name: str, tokenizer: Tokenizer) -> ChatFormat:
         """One of `BUILT_IN`; TokenizerError where the tokenizer lacks its control tokens."""
-        if name not in BUILT_IN:
-            raise TokenizerError(
-                f"there is no chat format {name!r}.", hint=f"Known are: {', '.join(BUILT_IN)}."
-            )
-        known = tokenizer.special_tokens
-        missing = [token for token in BUILT_IN[name].control_tokens if token not in known]
-        if missing:
-            raise TokenizerError(
-                f"the chat format {name} needs the control tokens {', '.join(missing)}, which the "
-                "tokenizer does not have.",
-                hint="Choose a format whose tokens it has, or train a tokenizer with them.",
-            )
-        return cls(tokenizer, BUILT_IN[name].template)
+        return cls(tokenizer, built_in_template(name, tokenizer))
 
     @property
     def tool_syntax(self) -> Syntax | None:
@@ -220,28 +204,19 @@ class ChatFormat:
         text) and `reasoning_content`. What is not valid JSON stays content; without `calls`, all
         calls do.
         """
-        message: dict[str, Any] = {"role": "assistant", "content": text}
-        end = reasoning_end(text, self.tool_syntax) if self.reasons else None
-        if end is not None:
-            message = lift_reasoning({**message, "content": text[:end]})
-            message["content"] = text[end:].lstrip("\n")
-        if calls and self.tool_syntax is not None:
-            content, found = parse_tool_calls(message["content"], self.tool_syntax)
-            if found:
-                message |= {"content": content, "tool_calls": found}
-        return message
+        return parse_answer(text, self.tool_syntax if calls else None, reasons=self.reasons)
 
     def broken_call(self, text: str) -> str | None:
         """What is wrong with an answer that begins a call and is none; None: it does not."""
         return None if self.tool_syntax is None else broken_call(text, self.tool_syntax)
 
+    def before_calls(self, text: str) -> str:
+        """What stands before the first call that a text begins; all where it begins none."""
+        return text if self.tool_syntax is None else before_calls(text, self.tool_syntax)
+
     def answer_text(self, token_ids: Sequence[int]) -> str:
         """The text of generated ids for `parse`: with the names of tokens that structure it."""
-        data = b"".join(
-            self.tokenizer.shown_bytes(token_id, token_id not in self.structural_names)
-            for token_id in token_ids
-        )
-        return data.decode("utf-8", errors="replace")
+        return answer_text(self.tokenizer, token_ids, self.structural_names)
 
     def format_tool_call(self, call: Mapping[str, Any]) -> str:
         """A tool call as the model is to write it; TokenizerError where the format has none."""
@@ -256,9 +231,7 @@ class ChatFormat:
     @cached_property
     def structural_names(self) -> dict[int, str]:
         """The control tokens that structure an answer, reasoning and calls, by id."""
-        names = (*CALL_TAGS, "<think>", "</think>", *CALL_SIGNS)
-        known = self.tokenizer.special_tokens
-        return {known[name]: name for name in names if name in known}
+        return structural_names(self.tokenizer)
 
     @cached_property
     def _special(self) -> dict[str, str]:
@@ -279,9 +252,7 @@ class ChatFormat:
     def _in_form(self, messages: list[dict[str, Any]], template: str) -> list[dict[str, Any]]:
         """The messages with their contents as texts or parts, as the template takes them."""
         form = content_form(template, tuple(sorted(self._special.items())))
-        if form == "both":
-            return messages
-        return [(join_parts if form == "text" else split_into_parts)(m) for m in messages]
+        return in_form(messages, form)
 
     def _template_for(self, tools: list[dict[str, Any]] | None) -> str:
         template = self._tool_template or self.template if tools else self.template
@@ -317,9 +288,8 @@ class ChatFormat:
         self, text: str, shield: Shield, spans: Sequence[Span] = ()
     ) -> tuple[list[Piece], list[Span]]:
         """The tokens of a rendering, with the spans counted as their places are."""
-        parts, places = split_at_controls(
-            text, self._control, self.tokenizer.special_tokens, shield, spans
-        )
+        special = self.tokenizer.special_tokens
+        parts, places = split_at_controls(text, self._control, special, shield, spans)
         return with_one_bos(self._encoder.encode(parts), self.tokenizer), places
 
     @staticmethod

@@ -12,7 +12,7 @@ from typing import Any
 
 from llamita.errors import TokenizerError
 from llamita.tokenizer.chat_blocks import has_blocks
-from llamita.tokenizer.chat_tools import normal_call, parse_tool_calls
+from llamita.tokenizer.chat_tools import described, normal_call, parse_tool_calls
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython")
 _REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -43,7 +43,7 @@ def check_tools(tools: Any) -> list[dict[str, Any]] | None:
         raise TokenizerError(f"tools is {_short(tools)}.", hint="Give a list of tool descriptions.")
     checked = []
     for index, tool in enumerate(tools):
-        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        function = described(tool) if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise TokenizerError(
                 f"tool {index} is {_short(tool)}.",
@@ -75,6 +75,13 @@ def split_into_parts(message: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(content, str):
         return message
     return {**message, "content": [{"type": "text", "text": content}]}
+
+
+def in_form(messages: list[dict[str, Any]], form: str) -> list[dict[str, Any]]:
+    """The messages with their contents as a template takes them: "text", "parts" or "both"."""
+    if form == "both":
+        return messages
+    return [(join_parts if form == "text" else split_into_parts)(message) for message in messages]
 
 
 def lift_tool_calls(message: dict[str, Any]) -> dict[str, Any]:

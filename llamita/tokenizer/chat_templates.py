@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from llamita.errors import TokenizerError
+from llamita.tokenizer.base import Tokenizer
+
 
 @dataclass(frozen=True)
 class BuiltInFormat:
@@ -236,3 +239,20 @@ BUILT_IN: dict[str, BuiltInFormat] = {entry.name: entry for entry in _FORMATS}
 
 DEFAULT_FORMAT = "chatml-tools"
 """What a model without a chat template learns its first chats in."""
+
+
+def built_in_template(name: str, tokenizer: Tokenizer) -> str:
+    """One of `BUILT_IN`; TokenizerError where the tokenizer lacks its control tokens."""
+    if name not in BUILT_IN:
+        raise TokenizerError(
+            f"there is no chat format {name!r}.", hint=f"Known are: {', '.join(BUILT_IN)}."
+        )
+    known = tokenizer.special_tokens
+    missing = [token for token in BUILT_IN[name].control_tokens if token not in known]
+    if missing:
+        raise TokenizerError(
+            f"the chat format {name} needs the control tokens {', '.join(missing)}, which the "
+            "tokenizer does not have.",
+            hint="Choose a format whose tokens it has, or train a tokenizer with them.",
+        )
+    return BUILT_IN[name].template

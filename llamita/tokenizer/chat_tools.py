@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import uuid
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from llamita.errors import TokenizerError
+from llamita.tokenizer.chat_json import DECODER, decode_json
 
 Syntax = Literal["hermes", "llama3", "json"]
 
@@ -22,30 +23,14 @@ CALL_TAGS = ("<tool_call>", "</tool_call>")
 CALL_SIGNS = ("<|python_tag|>", "[TOOL_CALLS]")
 """What may stand in front of calls that are bare objects."""
 
+_WANTED = {"hermes": "arguments", "llama3": "parameters", "json": "arguments"}
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _SPACE = re.compile(r"\s*")
 _CLOSING = re.compile(r"\s*(?:</tool_call>|\Z)")
+_SIGN = re.compile("|".join(map(re.escape, CALL_SIGNS)))
 _WHITE_SPACE = " \t\r\n"  # JSON's
 _SEPARATORS = _WHITE_SPACE + ";,"
-_BEGUN = re.compile(r'\[?\s*\{\s*"(?:name|function)"')
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _float(digits: str) -> float:
-    """Beyond the largest double there is only Infinity, which is no JSON: it stands for them."""
-    return max(-sys.float_info.max, min(float(digits), sys.float_info.max))
-
-
-def _integer(digits: str) -> int:
-    """A whole number; as `_float` for one that Python takes no trouble to read."""
-    return int(digits) if len(digits) <= _MOST_DIGITS else int(_float(digits))
-
-
-_MOST_DIGITS = 4000
-_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_float, parse_int=_integer)
+_BEGINNINGS = ('{"name"', '{"function"', '{"type":"function"')
 
 
 def tool_syntax(literals: tuple[str, ...], variables: frozenset[str]) -> Syntax | None:
@@ -58,13 +43,32 @@ def tool_syntax(literals: tuple[str, ...], variables: frozenset[str]) -> Syntax 
     return "json" if "tools" in variables or "tool_calls" in text else None
 
 
+def arguments_key(syntax: Syntax) -> str:
+    """Under which name a call written so holds its arguments."""
+    return _WANTED[syntax]
+
+
+def described(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Name, description and parameters of a tool, or name and arguments of a call.
+
+    They are OpenAI's inner object, which people also write alone.
+    """
+    inner: Mapping[str, Any] = tool.get("function", tool)
+    return inner
+
+
+def parameters_of(function: Mapping[str, Any]) -> Any:
+    """The schema of the arguments; no parameters are OpenAI's way to say that there are none."""
+    parameters = function.get("parameters")
+    return {"type": "object", "properties": {}} if parameters is None else parameters
+
+
 def format_tool_call(call: Mapping[str, Any], syntax: Syntax) -> str:
     """A call, in OpenAI's form or as {name, arguments}, as a model writes it."""
     plain = normal_call(call, "the tool call")["function"]
     name = json.dumps(plain["name"], ensure_ascii=False)
     arguments = json.dumps(plain["arguments"], ensure_ascii=False)
-    key = "parameters" if syntax == "llama3" else "arguments"
-    body = f'{{"name": {name}, "{key}": {arguments}}}'
+    body = f'{{"name": {name}, "{arguments_key(syntax)}": {arguments}}}'
     return f"<tool_call>{body}</tool_call>" if syntax == "hermes" else body
 
 
@@ -79,7 +83,7 @@ def parse_tool_calls(text: str, syntax: Syntax) -> tuple[str, list[dict[str, Any
     content, functions = found
     return content, [
         {
-            "id": f"call_{uuid.uuid4().hex[:24]}",
+            "id": new_call_id(),
             "type": "function",
             "function": {
                 "name": name,
@@ -88,6 +92,11 @@ def parse_tool_calls(text: str, syntax: Syntax) -> tuple[str, list[dict[str, Any
         }
         for name, arguments in functions
     ]
+
+
+def new_call_id() -> str:
+    """An id by which a result is told to belong to a call."""
+    return f"call_{uuid.uuid4().hex[:24]}"
 
 
 def is_call(text: str) -> bool:
@@ -102,7 +111,7 @@ def normal_call(call: Any, where: str) -> dict[str, Any]:
     """
     if not isinstance(call, Mapping):
         raise TokenizerError(f"{where} is {call!r}, which is no tool call.")
-    function = call.get("function", call)
+    function = described(call)
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise TokenizerError(
             f"{where} has no name.",
@@ -111,7 +120,7 @@ def normal_call(call: Any, where: str) -> dict[str, Any]:
     arguments = function.get("arguments", {})
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments or "{}")
+            arguments = decode_json(arguments or "{}")
         except (ValueError, RecursionError) as error:
             raise TokenizerError(
                 f"the arguments of {where} ({function['name']}) are no JSON: {error}.",
@@ -137,26 +146,58 @@ def broken_call(text: str, syntax: Syntax) -> str | None:
         body = begun[1] if begun else None
     else:
         sign = _first_sign(text)
-        body = sign[1] if sign else text if _BEGUN.match(text.strip()) else None
+        body = sign[1] if sign else text if _begins_bare(text) else None
     if body is None:
         return None
     try:
-        _DECODER.decode(body.strip())
+        decode_json(body.strip())
     except (ValueError, RecursionError) as error:
         return f"the call is no valid JSON: {error}"
-    key = "parameters" if syntax == "llama3" else "arguments"
-    return f'a call is {{"name": a text, "{key}": an object}}'
+    return f'a call is {{"name": a text, "{arguments_key(syntax)}": an object}}'
+
+
+def before_calls(text: str, syntax: Syntax) -> str:
+    """What stands before the first call that a text begins: of an answer that was cut off."""
+    signs = CALL_TAGS[:1] if syntax == "hermes" else CALL_SIGNS
+    begun = [text.index(sign) for sign in signs if sign in text]
+    if begun:
+        return text[: min(begun)].rstrip()
+    if syntax != "hermes" and _begins_bare(text):
+        return ""
+    for sign in signs:
+        for length in range(len(sign) - 1, 1, -1):  # one character alone is no sign
+            if text.endswith(sign[:length]):
+                return text[:-length].rstrip()
+    return text
+
+
+def _begins_bare(text: str) -> bool:
+    """Whether an answer begins as a bare call does, as far as it goes."""
+    begun = re.sub(r"\s", "", text[:200]).removeprefix("[")
+    return begun != "" and any(
+        begun.startswith(beginning) or beginning.startswith(begun) for beginning in _BEGINNINGS
+    )
 
 
 def reasoning_end(text: str, syntax: Syntax | None) -> int | None:
     """Where the reasoning before an answer ends; a `</think>` within a call ends none."""
     ends = [match.end() for match in re.finditer("</think>", text)]
     if syntax == "hermes":
-        calls = [(start, end) for start, end, _ in _tagged_calls(text)]
-        ends = [end for end in ends if not any(start < end < last for start, last in calls)]
+        edges = [edge for start, end, _ in _tagged_calls(text) for edge in (start, end)]
+        ends = [end for end in ends if bisect_left(edges, end) % 2 == 0]  # within none of them
     elif syntax is not None:
+        signs = [match.end() for match in _SIGN.finditer(text)]
+        read: dict[int, bool] = {}  # whether calls follow a sign, asked once for each
         for place in (0, *ends):
-            if _parse_bare(text[place:]):
+            blank = _SPACE.match(text, place)
+            begun = blank.end() if blank else place
+            if text[begun : begun + 1] in ("{", "[") and _read_bare(text[begun:].rstrip()):
+                return place or None
+            following = bisect_right(signs, place)
+            sign = signs[following] if following < len(signs) else None
+            if sign is not None and sign not in read:
+                read[sign] = bool(_read_bare(text[sign:].strip(_WHITE_SPACE)))
+            if sign is not None and read[sign]:
                 return place or None
     return ends[-1] if ends else None
 
@@ -186,7 +227,7 @@ def _call_at(text: str, place: int) -> tuple[tuple[str, Any], int] | None:
     """The call that begins there, and where its closing tag ends; a text in it may hold tags."""
     blank = _SPACE.match(text, place)
     try:
-        value, end = _DECODER.raw_decode(text, blank.end() if blank else place)
+        value, end = DECODER.raw_decode(text, blank.end() if blank else place)
         json.dumps(value, ensure_ascii=False).encode()  # lone surrogates are no text
     except (ValueError, RecursionError):
         return None
@@ -221,7 +262,7 @@ def _read_bare(text: str) -> list[tuple[str, Any]] | None:
     place = 0
     while place < len(text):
         try:
-            value, end = _DECODER.raw_decode(text, place)
+            value, end = DECODER.raw_decode(text, place)
             json.dumps(value, ensure_ascii=False).encode()  # lone surrogates are no text
         except (ValueError, RecursionError):
             return None
@@ -250,7 +291,7 @@ def _function(value: Any, key: str) -> tuple[str, Any] | None:
 
 def _load(text: str) -> Any:
     try:
-        value = _DECODER.decode(text)
+        value = decode_json(text)
         json.dumps(value, ensure_ascii=False).encode()  # lone surrogates are no text
         return value
     except (ValueError, RecursionError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llamita.errors import ToolError
+from llamita.tokenizer.chat_tools import described, parameters_of
 from llamita.tools.arguments import check_parameters
 from llamita.tools.signatures import read_function
 
@@ -56,17 +57,14 @@ class Tool:
         Raises:
             ToolError: it is none.
         """
-        inner = schema.get("function", schema) if isinstance(schema, Mapping) else None
+        inner = described(schema) if isinstance(schema, Mapping) else None
         if not isinstance(inner, Mapping) or "name" not in inner:
             raise ToolError(
                 f"{schema!r} is no tool.",
                 hint='A tool is {"type": "function", "function": {"name": …, "description": …, '
                 '"parameters": {…}}}, or the inner object alone.',
             )
-        parameters = inner.get("parameters")
-        if parameters is None:  # OpenAI's way to say that there are none
-            parameters = {"type": "object", "properties": {}}
-        return cls(inner["name"], inner.get("description") or "", parameters)
+        return cls(inner["name"], inner.get("description") or "", parameters_of(inner))
 
     @property
     def schema(self) -> dict[str, Any]:
