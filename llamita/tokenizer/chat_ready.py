@@ -31,3 +31,32 @@ def ready_for_chats(tokenizer: Tokenizer) -> Tokenizer:
         return tokenizer
     literals = "\0".join(template_literals(own.template))
     return tokenizer.with_control_tokens(_LOOKS_LIKE_CONTROL.findall(literals))
+
+
+def never_trained(before: Tokenizer, able: Tokenizer) -> tuple[int, ...]:
+    """The ids in `able` of control tokens that its chat templates write and that a model which was
+    trained with `before` never saw.
+
+    `before` lacks them, or has them as ordinary tokens. Where it has no chat template, so were all
+    others: a vocabulary is made with them, but texts hold none. What begins or ends texts was seen.
+    """
+    written = "\0".join(
+        text for template in able.chat_templates.values() for text in template_literals(template)
+    )
+    return tuple(
+        sorted(
+            token_id
+            for name, token_id in able.special_tokens.items()
+            if name in written
+            and token_id not in (able.bos_token_id, able.eos_token_id)
+            and not _was_seen(name, before)
+        )
+    )
+
+
+def _was_seen(name: str, before: Tokenizer) -> bool:
+    token_id = before.special_tokens.get(name)
+    if token_id is None:
+        return False
+    is_role = token_id in (before.bos_token_id, before.eos_token_id)
+    return is_role or before.chat_template is not None

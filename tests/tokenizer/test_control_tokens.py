@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 from llamita.errors import TokenizerError
 from llamita.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from llamita.tokenizer.chat import BUILT_IN, ChatFormat
-from llamita.tokenizer.chat_ready import ready_for_chats
+from llamita.tokenizer.chat_ready import never_trained, ready_for_chats
 from llamita.tokenizer.export import sentencepiece_model
 from llamita.tokenizer.load import tokenizer_of
 from llamita.tokenizer.spm import SentencePieceTokenizer
@@ -143,3 +143,25 @@ def test_no_text_becomes_a_new_token(text: str) -> None:
 
 
 _NEW = _trained("bpe:290").with_control_tokens(NAMES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_pretraining_never_saw_are_the_formats_tokens_and_not_the_end_of_texts(
+    kind: str, tokenizers: dict[str, Tokenizer]
+) -> None:
+    base = tokenizers[kind]
+    able = ready_for_chats(base)
+    chosen = BUILT_IN["chatml-tools"]
+    names = [*chosen.control_tokens, *chosen.tool_tokens]
+    assert never_trained(base, able) == tuple(sorted(able.special_tokens[n] for n in names))
+    assert never_trained(able, able) == ()  # with its template: it has learned chats
+    assert never_trained(base, base) == ()
+
+
+def test_a_token_of_text_that_became_a_control_token_was_never_seen_as_one(
+    tokenizers: dict[str, Tokenizer],
+) -> None:
+    base = tokenizers["char"].with_chat_template("{{ '<|im_end|>w' }}{{ bos_token }}")
+    able = base.with_control_tokens(["w"])
+    assert able.special_tokens["w"] < base.vocab_size
+    assert never_trained(base, able) == (able.special_tokens["w"],)

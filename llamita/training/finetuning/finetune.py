@@ -18,7 +18,7 @@ from llamita.data.rows import make_rows
 from llamita.errors import ConfigError
 from llamita.formats.detect import RECIPE
 from llamita.tokenizer import Tokenizer
-from llamita.tokenizer.chat_ready import ready_for_chats
+from llamita.tokenizer.chat_ready import never_trained, ready_for_chats
 from llamita.tokenizer.chat_templates import DEFAULT_FORMAT
 from llamita.training.checkpointing.checkpoints import has_checkpoints
 from llamita.training.finetuning.chat_data import (
@@ -132,7 +132,8 @@ def prepare_finetuning(
     recipe = None
     if requested is not None or not exists:
         if wanted.lora is not None:
-            ids = range(source.tokenizer.vocab_size, tokenizer.vocab_size)
+            added_ids = range(source.tokenizer.vocab_size, tokenizer.vocab_size)
+            ids = {*added_ids, *never_trained(source.tokenizer, tokenizer)}
             tokens = tuple(sorted({*wanted.lora.tokens, *ids}))
             lora = wanted.lora.model_copy(update={"tokens": tokens})
             wanted = wanted.model_copy(update={"lora": lora})

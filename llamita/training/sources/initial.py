@@ -20,6 +20,7 @@ from llamita.formats.checkpoint import EMBEDDING, HEAD, strip_wrappers
 from llamita.model import Transformer
 from llamita.model.sharded import put
 from llamita.tokenizer import Tokenizer
+from llamita.tokenizer.chat_ready import never_trained
 from llamita.tokenizer.ends import end_ids
 from llamita.training.settings.recipe import Recipe
 from llamita.training.sources.model_source import ModelSource, longest_context
@@ -70,6 +71,7 @@ class InitialModel:
             raise ValueError("the recipe names no model to begin with")
         source = ModelSource.open(recipe.init, "init")
         rows = plan_rows(source.tokenizer, tokenizer)
+        rows = rows.renewed(never_trained(source.tokenizer, tokenizer))
         if rows.shared == 0:
             raise TrainingError(
                 f"the tokenizer of {recipe.init} and the data's have no token in common.",

@@ -62,7 +62,7 @@ def _check_rows(lora: Lora, config: ModelConfig, start: InitialModel | None) -> 
         raise TrainingError(
             f"lora.tokens has {beyond[0]}; ids go from 0 to {config.vocab_size - 1:,}."
         )
-    if start is None or start.rows.relation == "same":
+    if start is None:
         return
     rows = start.rows
     if rows.relation == "other":
@@ -71,11 +71,11 @@ def _check_rows(lora: Lora, config: ModelConfig, start: InitialModel | None) -> 
             "are.",
             hint="Prepare the data with the model's tokenizer, or train without lora.",
         )
-    new = set(range(rows.old_size, len(rows.sources))) - set(lora.tokens)
+    new = set(rows.untrained) - set(lora.tokens)
     if new:
         raise TrainingError(
-            f"the data's tokenizer has {len(new):,} tokens more than the model's, whose rows lora "
-            "would leave untrained.",
+            f"the data's tokenizer has {len(new):,} tokens that the model never saw, whose rows "
+            "lora would leave untrained.",
             hint=f"Train them as well: --set 'lora.tokens={sorted({*new, *lora.tokens})}'",
         )
 

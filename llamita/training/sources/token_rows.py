@@ -10,8 +10,8 @@ models").
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
@@ -52,7 +52,7 @@ class TokenRows:
     def apply(self, table: Tensor) -> Tensor:
         """The new table, [new rows, C], of the old one [old rows, C]; float32."""
         old = table.float()
-        if self.relation == "same":
+        if self.relation == "same" and not self.from_mean:
             return old.clone()
         new = old.new_empty(self.table_size(len(old)), old.shape[1])
         kept = min(len(old), len(new))
@@ -65,10 +65,32 @@ class TokenRows:
                 new[token_id] = old[list(pieces)].mean(0) if pieces else mean
         return new
 
+    def renewed(self, ids: Collection[int]) -> TokenRows:
+        """The same, but these tokens begin as the mean of all rows, whatever rows they have: they
+        hold what they were drawn with, as nothing that was learned has them."""
+        sources = [() if i in ids else pieces for i, pieces in enumerate(self.sources)]
+        kept = [i for i in ids if len(self.sources[i]) == 1]
+        pieces = [i for i in ids if len(self.sources[i]) > 1]
+        return replace(
+            self,
+            sources=sources,
+            carried=self.carried - len(kept),
+            from_pieces=self.from_pieces - len(pieces),
+            from_mean=self.from_mean + len(kept) + len(pieces),
+        )
+
+    @property
+    def untrained(self) -> list[int]:
+        """The tokens of which nothing was learned before, but for those of another vocabulary."""
+        return [i for i, old in enumerate(self.sources) if i >= self.old_size or not old]
+
     def describe(self) -> str:
         """One line on what becomes of the tokens."""
         if self.relation == "same":
-            return "the data's tokenizer is the model's"
+            words = "the data's tokenizer is the model's"
+            if self.from_mean:
+                words += f"; {self.from_mean:,} control tokens that no text had begin as the mean"
+            return words
         kind = "extends the model's" if self.relation == "extended" else "is not the model's"
         return (
             f"the data's tokenizer {kind}: of {len(self.sources):,} tokens {self.carried:,} keep "

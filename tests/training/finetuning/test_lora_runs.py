@@ -44,15 +44,20 @@ def test_the_adapter_is_the_best_model_to_llamita_and_to_peft(
     config = json.loads((adapter / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"]) == (4, 32)
     assert config["base_model_name_or_path"] == str(model)
-    new = list(range(plain_tokenizer.vocab_size, plain_tokenizer.vocab_size + 4))
+    # And <|im_start|> and <|im_end|>: no text that the base was trained on had them.
+    seen_never = [plain_tokenizer.special_tokens[f"<|im_{name}|>"] for name in ("start", "end")]
+    added = list(range(plain_tokenizer.vocab_size, plain_tokenizer.vocab_size + 4))
+    new = [*seen_never, *added]
     tokens = config["trainable_token_indices"]
     assert tokens == (new if tied else {"embed_tokens": new, "lm_head": new})
     # Nothing but the adapters and the rows of new tokens has moved.
     before, after = load_file(model / "model.safetensors"), weights_of(tmp_path / "run", "best")
     table = "model.embed_tokens.weight"
-    assert torch.equal(after[table][: new[0]], before[table])
+    others = [i for i in range(plain_tokenizer.vocab_size) if i not in new]
+    assert torch.equal(after[table][others], before[table][others])
     trained = table if tied else "lm_head.weight"  # no chat has a tool to read
-    assert not torch.allclose(after[trained][new[0] :], before[trained].mean(0), atol=1e-4)
+    for rows in (seen_never, added):
+        assert not torch.allclose(after[trained][rows], before[trained].mean(0), atol=1e-4)
     assert torch.equal(after["model.norm.weight"], before["model.norm.weight"])
     assert not [name for name in after if "lora" in name]
     assert result.summary.best_step is not None
