@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,35 @@ def test_what_is_no_adapter_is_not_merged(
     assert run(["merge", str(folder / "model"), "-o", str(tmp_path / "merged")]) == 2
     assert "is no adapter" in capsys.readouterr().err
     assert not (tmp_path / "merged").exists()
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_merging_overwrites_nothing_unasked_and_what_it_reads_never(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _finetune(folder, tmp_path / "run", "--lora", "2", "--steps", "2", *QUICK) == 0
+    adapter, other = tmp_path / "run" / "adapter", tmp_path / "other"
+    shutil.copytree(folder / "model", other)
+    kept = _files(folder / "model"), _files(other), _files(tmp_path / "run")
+
+    def merge(out: Path, *flags: str) -> str:
+        assert run(["merge", str(adapter), "-o", str(out), *flags]) == 2
+        return capsys.readouterr().err
+
+    assert "exists" in merge(other)
+    for place in (folder / "model", folder / "model" / "new", folder, adapter, tmp_path / "run"):
+        assert "merging reads that" in merge(place, "--overwrite")
+    for place in (tmp_path / "run" / "best", tmp_path / "run" / "merged"):
+        assert "belongs to the run" in merge(place, "--overwrite")
+    assert (_files(folder / "model"), _files(other), _files(tmp_path / "run")) == kept
+    assert run(["merge", str(adapter), "-o", str(other), "--overwrite"]) == 0
+    assert _files(other) != kept[1]
+    # The run that has the adapter will do; its models are whole already.
+    assert run(["merge", str(tmp_path / "run"), "-o", str(tmp_path / "of_run")]) == 0
+    assert _files(tmp_path / "of_run") == _files(other)
+    capsys.readouterr()
+    assert run(["merge", str(tmp_path / "run" / "best"), "-o", str(tmp_path / "x")]) == 2
+    assert f"The adapter is {adapter}" in capsys.readouterr().err
