@@ -79,20 +79,23 @@ def compare(first: Found, second: Found) -> dict[str, Any]:
             ways.setdefault(way, {})[score] = asdict(answers)
         comparison["mcq"] = ways
     if first.tools is not None and second.tools is not None:
-        comparison["tools"] = {
-            name: asdict(compare_answers(_right(first.tools, calls), _right(second.tools, calls)))
-            for name, calls in (("exact_call_accuracy", True), ("abstention_accuracy", False))
-            if len(_right(first.tools, calls))
-        }
+        comparison["tools"] = {}
+        for name, calls in (("exact_call_accuracy", True), ("abstention_accuracy", False)):
+            right, of = _right(first.tools, calls)
+            if of:
+                answers = compare_answers(right, _right(second.tools, calls)[0], of)
+                comparison["tools"][name] = asdict(answers)
     return comparison
 
 
-def _right(results: ToolResults, with_calls: bool) -> np.ndarray:
-    """Which turns that should call, or should not, were answered rightly: 1 or 0 [turns]."""
+def _right(results: ToolResults, with_calls: bool) -> tuple[np.ndarray, list[int]]:
+    """Which turns that should call, or should not, were answered rightly: 1 or 0 [turns]; and the
+    conversation of each."""
     import numpy as np
 
-    chosen = [a.is_right for a in results.answers if bool(a.case.calls) == with_calls]
-    return np.array(chosen, dtype=np.float64)
+    chosen = [answer for answer in results.answers if bool(answer.case.calls) == with_calls]
+    right = np.array([answer.is_right for answer in chosen], dtype=np.float64)
+    return right, [answer.case.conversation for answer in chosen]
 
 
 def without_nan(value: Any) -> Any:

@@ -2,20 +2,27 @@
 
 Both models are measured on the same units, so only the differences between them scatter, and far
 less than the figures themselves: what is hard for one is hard for the other. Bits per byte are
-compared by drawing documents (paired bootstrap), answers that are right or wrong by McNemar's exact
-test on the questions where the two differ (McNemar 1947; Edwards 1948).
+compared by documents, tool calls by conversations: were the models equal, each difference might as
+well have the other sign, so all signs are tried (Fisher, The Design of Experiments, 1935), which
+holds for few units too. Answers that are right or wrong are compared by McNemar's exact test on the
+questions where the two differ (McNemar 1947; Edwards 1948), which is the same of ones.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from llamita.errors import DataError
 from llamita.evaluation.bits_per_byte import TextScores, Unit
-from llamita.evaluation.bootstrap import drawn_sums, mean_standard_error, scatter
+from llamita.evaluation.bootstrap import LARGE, mean_standard_error, ratio_standard_error
+
+_EXACT_UNITS = 16
+_DRAWS = 9999
+_CELLS = 2**20  # signs held at a time
 
 
 @dataclass(frozen=True)
@@ -52,9 +59,8 @@ class AnswerComparison:
 def compare_texts(first: TextScores, second: TextScores) -> TextComparison:
     """Both scored the same text; the units are its documents, or the windows of a single one.
 
-    The p-value is the share of draws whose difference is as far from the measured one as that is
-    from none. So few units as two or three cannot say much, and no p-value is below 2 ** (1 - m),
-    what m units that all agree would have by tossing coins.
+    The standard error is of the paired bootstrap, the p-value of `sign_flip_p_value`: so few units
+    as two or three cannot say much.
 
     Raises:
         DataError: the texts are not the same.
@@ -68,19 +74,26 @@ def compare_texts(first: TextScores, second: TextScores) -> TextComparison:
     units = max(len(first.bits), len(second.bits))
     if first.unit == "tokens" or second.unit == "tokens" or units < 2:
         return TextComparison(difference, math.nan, math.nan, 1, first.unit)
-    columns = [first.bits, first.bytes, second.bits, second.bytes]
     # A last window in which no token of one model begins is missing there.
-    padded = [np.pad(column, (0, units - len(column))) for column in columns]
-    sums = drawn_sums(np.stack(padded, axis=1))
-    sums = sums[(sums[:, 1] > 0) & (sums[:, 3] > 0)]  # such a window alone has no ratio
-    differences = sums[:, 0] / sums[:, 1] - sums[:, 2] / sums[:, 3]
-    as_far = int((np.abs(differences - difference) >= abs(difference)).sum())
-    p_value = max((1 + as_far) / (1 + len(differences)), 2.0 ** (1 - units))
-    return TextComparison(difference, scatter(differences, units), p_value, units, first.unit)
+    bits, size, other_bits, other_size = (
+        np.pad(column, (0, units - len(column)))
+        for column in (first.bits, first.bytes, second.bits, second.bytes)
+    )
+    # Where a token across a window's border counts here in one model and there in the other, it
+    # brings bits and bytes: what bytes cost on the average goes with them.
+    mean = (first.total_bits + second.total_bits) / (2 * first.total_bytes)
+    extra = bits - other_bits - mean * (size - other_size)
+    error = ratio_standard_error(extra, (size + other_size) / 2)
+    return TextComparison(difference, error, sign_flip_p_value(extra), units, first.unit)
 
 
-def compare_answers(first: np.ndarray, second: np.ndarray) -> AnswerComparison:
+def compare_answers(
+    first: np.ndarray, second: np.ndarray, groups: Sequence[int] | None = None
+) -> AnswerComparison:
     """What each model has of each question [M]: 1 right, 0 wrong, a share where it is undecided.
+
+    groups: the number of the conversation that each question [M] is of. Questions of one are not
+    independent: its differences are summed, standard error and p-value are over conversations.
 
     Raises:
         DataError: the numbers of questions differ.
@@ -91,14 +104,53 @@ def compare_answers(first: np.ndarray, second: np.ndarray) -> AnswerComparison:
         )
     differences = first - second
     only_first, only_second = int((differences > 0).sum()), int((differences < 0).sum())
+    if groups is None:
+        error = mean_standard_error(differences)
+        p_value = mcnemar_p_value(only_first, only_second)
+    else:
+        _, of = np.unique(groups, return_inverse=True)
+        sums = np.bincount(of, weights=differences)
+        error = ratio_standard_error(sums, np.bincount(of).astype(np.float64))
+        p_value = sign_flip_p_value(sums)
     return AnswerComparison(
         difference=float(differences.mean()),
-        stderr=mean_standard_error(differences),
-        p_value=mcnemar_p_value(only_first, only_second),
+        stderr=error,
+        p_value=p_value,
         questions=len(first),
         only_first=only_first,
         only_second=only_second,
     )
+
+
+def sign_flip_p_value(differences: np.ndarray) -> float:
+    """The two-sided p-value of paired differences [M]: how often their sum is as far from 0 where
+    each has either sign by a fair coin.
+
+    Exact for up to 16 differences that are not 0, or any number of one size; then of drawn signs
+    (seeded); of more than 10,000 the normal distribution with the same scatter.
+    """
+    sizes = np.abs(differences[differences != 0])
+    if not len(sizes):
+        return 1.0
+    if (sizes == sizes[0]).all():
+        return mcnemar_p_value(int((differences > 0).sum()), int((differences < 0).sum()))
+    # Sums of the same numbers in another order differ in their last digits.
+    far = abs(float(differences.sum())) - 1e-9 * float(sizes.sum())
+    if len(sizes) > LARGE:
+        return math.erfc(abs(float(differences.sum())) / math.sqrt(2 * float((sizes**2).sum())))
+    if len(sizes) <= _EXACT_UNITS:
+        sums = np.zeros(1)
+        for size in sizes:
+            sums = np.concatenate([sums + size, sums - size])
+        return float((np.abs(sums) >= far).mean())
+    generator = np.random.default_rng(0)
+    rows = max(1, _CELLS // len(sizes))
+    as_far = 0
+    for start in range(0, _DRAWS, rows):
+        shape = (min(rows, _DRAWS - start), len(sizes))
+        signs = 2.0 * generator.integers(0, 2, shape, dtype=np.int8) - 1
+        as_far += int((np.abs(signs @ sizes) >= far).sum())
+    return (1 + as_far) / (1 + _DRAWS)
 
 
 def mcnemar_p_value(only_first: int, only_second: int) -> float:

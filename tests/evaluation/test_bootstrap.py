@@ -50,3 +50,13 @@ def test_all_columns_are_drawn_alike():
     values = np.arange(20.0)
     sums = drawn_sums(np.stack([values, 3 * values], axis=1))
     assert sums[:, 1] == pytest.approx(3 * sums[:, 0])
+
+
+def test_of_many_units_nothing_is_drawn(monkeypatch):
+    draw = np.random.default_rng(4)
+    sizes = draw.integers(50, 5000, 3000).astype(float)
+    bits = sizes * draw.normal(2, 0.3, 3000)
+    drawn = ratio_standard_error(bits, sizes)
+    monkeypatch.setattr(bootstrap, "LARGE", 2999)
+    monkeypatch.setattr(bootstrap, "drawn_sums", None)
+    assert ratio_standard_error(bits, sizes) == pytest.approx(drawn, rel=0.05)
