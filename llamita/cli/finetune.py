@@ -135,6 +135,7 @@ def _figures(result: FineTuned) -> dict[str, Any]:
         "held_out_conversations": manifest.val.documents,
         "dropped_conversations": manifest.dropped_chats,
         "cut_conversations": manifest.cut_chats,
+        "split_conversations": manifest.split_chats,
         "added_tokens": list(result.added_tokens),
         "training_seconds": round(summary.training_seconds, 1),
     }

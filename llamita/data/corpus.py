@@ -118,6 +118,7 @@ class Sides:
     """Tells the sides of the split apart: held out are the texts of the `held` files, or, where
     there are none, a share of the others.
 
+    `reads_held`: whether documents come from those files still, which are read first.
     `also_held_out` counts texts to train on that are held out as well: they are left out.
     """
 
@@ -125,6 +126,7 @@ class Sides:
         self._held_out: set[bytes] = set()
         self._whole = bool(corpus.held.files)
         self._fraction = corpus.settings.val_fraction
+        self.reads_held = self._whole
         self.also_held_out = 0
 
     def held_out(self, documents: Iterator[Document]) -> Iterator[Document]:
@@ -142,8 +144,8 @@ class Sides:
                 yield document
 
     def is_held_out(self, document: Document) -> bool:
-        """On which side a document of the other files is."""
-        return not self._whole and is_held_out(document.text, self._fraction)
+        """On which side a document is."""
+        return self.reads_held or (not self._whole and is_held_out(document.text, self._fraction))
 
 
 class HeldOutFiles(ExitStack):
@@ -154,6 +156,7 @@ class HeldOutFiles(ExitStack):
         self._directory = directory
         self._files: dict[str, TextIO] = {}
         self._sources: list[str] = []
+        self._last: Document | None = None
 
     @property
     def names(self) -> list[str]:
@@ -161,7 +164,10 @@ class HeldOutFiles(ExitStack):
         return self._sources if len(self._sources) <= HELD_OUT_NAMES else []
 
     def add(self, document: Document) -> None:
-        """Write one document as a line that `prepare` reads again."""
+        """Write one document as a line that `prepare` reads again; each of its examples may."""
+        if document is self._last:
+            return
+        self._last = document
         if document.chat is None:
             name = VALIDATION_NAME
             line: dict[str, Any] = {"text": document.text}

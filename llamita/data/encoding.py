@@ -2,15 +2,17 @@
 
 Of a chat every token is learned, or, with `loss` "assistant", what the assistant says alone; the
 rest is only read. Texts are always learned whole. Chats longer than a row can be dropped, or cut
-behind the last whole turn that fits.
+behind the last whole turn that fits. A chat whose earlier turns its format writes otherwise than
+they were generated (it drops their reasoning) becomes several examples, one for each answer, of
+which that answer alone is learned: what stands before it is what the model is given then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +23,13 @@ from llamita.text.documents import Document
 from llamita.text.pipeline import utf8_length
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat import BUILT_IN, ChatFormat
+from llamita.tokenizer.chat_spans import TurnsDifferError
 from llamita.tokenizer.chat_templates import DEFAULT_FORMAT
 
 Loss = Literal["all", "assistant"]
 Long = Literal["drop", "cut"]
+# Ids, whether each is learned and whether the separator behind them is, and `stands_alone`.
+_Example: TypeAlias = tuple[list[int], list[bool], bool]
 # Tokenizers take more than a hundred bytes of memory for each byte of text at work.
 BATCH_BYTES = 1_000_000
 
@@ -62,20 +67,28 @@ class DocumentEncoder:
     `tokenizer` gets the one of `DEFAULT_FORMAT`, which then travels with it.
 
     `chats` are those that came out, `dropped` those that did not, being longer than `fit` lets
-    them, the shortest of these with `shortest_dropped` tokens; `cut` came out shorter.
+    them: `on_dropped` hears of each, with the tokens of a row that it, or what it can be cut to,
+    would fit into. `cut` came out shorter, and `split` as several.
     """
 
-    def __init__(self, tokenizer: Tokenizer, loss: Loss = "all", fit: Fit | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        loss: Loss = "all",
+        fit: Fit | None = None,
+        on_dropped: Callable[[Document, int], None] = lambda document, needed: None,
+    ) -> None:
         if fit is not None and loss != "assistant":
             raise ValueError("only chats of which answers alone are learned are fitted into rows")
         self.tokenizer = tokenizer
         self.loss = loss
         self.fit = fit
-        self.chats = self.dropped = self.cut = 0
-        self.shortest_dropped: int | None = None
+        self.chats = self.dropped = self.cut = self.split = 0
+        self._on_dropped = on_dropped
 
     def encode(self, documents: Iterator[Document]) -> Iterator[tuple[Document, Encoded]]:
-        """Each document with its tokens, in order; without chats that are dropped.
+        """Each document with its tokens, in order; without chats that are dropped. One that becomes
+        several examples is given with each of them.
 
         Raises:
             DataError: a chat is wrong, or its format needs what the tokenizer lacks.
@@ -85,8 +98,7 @@ class DocumentEncoder:
             token_ids = iter(self.tokenizer.encode_batch(texts) if texts else [])
             for document in batch:
                 if document.chat is not None:
-                    encoded = self._encode_chat(document.chat, document.source)
-                    if encoded is not None:
+                    for encoded in self._encode_chat(document, document.chat):
                         yield document, encoded
                 else:
                     size = utf8_length(document.text)
@@ -98,46 +110,88 @@ class DocumentEncoder:
         tokenizer = self.tokenizer
         return np.array([len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)])
 
-    def _encode_chat(self, chat: Chat, source: str) -> Encoded | None:
+    def _encode_chat(self, document: Document, chat: Chat) -> list[Encoded]:
+        """The examples of a chat; none where it is dropped."""
+        source = document.source
+        is_split = False
         try:
-            if self.loss == "assistant":
-                encoded = self._format.encode_with_spans(chat.messages, chat.tools)
-                ids, learned = encoded.token_ids, [*encoded.assistant_mask, False]
-            else:
-                ids = self._format.encode(chat.messages, chat.tools)
-                learned = [True] * (len(ids) + 1)
+            examples = [self._written(chat)]
+        except TurnsDifferError:
+            is_split = True
+            examples = self._answers(chat, source)
         except TokenizerError as error:
             raise DataError(f"{source}: {error.message}", hint=error.hint) from error
-        separator = self.tokenizer.separator_id  # stands around the chat in any case
-        stands_alone = not ids or ids[0] != separator
-        if not stands_alone:
-            ids, learned = ids[1:], learned[1:]
-        if self.fit is not None and len(ids) + (not stands_alone) > self.fit.longest:
-            whole = len(ids) + (not stands_alone)
-            end = self._last_end(ids, learned, self.fit.longest - (not stands_alone))
-            if self.fit.long == "drop" or not end:
+        if self.fit is not None:
+            fitting, needed = self._fitting(examples, self.fit)
+            if not fitting:
                 self.dropped += 1
-                self.shortest_dropped = min(whole, self.shortest_dropped or whole)
-                return None
-            self.cut += 1
-            ids, learned = ids[:end], [*learned[:end], False]
+                self._on_dropped(document, needed)
+                return []
+            self.cut += needed > self.fit.longest
+            examples = fitting
         self.chats += 1
-        if ids and ids[-1] == separator:
+        self.split += is_split
+        return [self._encoded(*example) for example in examples]
+
+    def _written(self, chat: Chat, last_turn_only: bool = False) -> _Example:
+        if self.loss == "assistant":
+            encoded = self._format.encode_with_spans(
+                chat.messages, chat.tools, last_turn_only=last_turn_only
+            )
+            ids, learned = encoded.token_ids, [*encoded.assistant_mask, False]
+        else:
+            ids = self._format.encode(chat.messages, chat.tools)
+            learned = [True] * (len(ids) + 1)
+        # The separator stands around the chat in any case.
+        stands_alone = not ids or ids[0] != self.tokenizer.separator_id
+        return (ids, learned, True) if stands_alone else (ids[1:], learned[1:], False)
+
+    def _answers(self, chat: Chat, source: str) -> list[_Example]:
+        """An example for each answer: the chat up to it, with that answer alone to be learned."""
+        found = []
+        for index, message in enumerate(chat.messages):
+            if message["role"] == "assistant" and message.get("weight", 1) != 0:
+                try:
+                    beginning = Chat(chat.messages[: index + 1], chat.tools)
+                    found.append(self._written(beginning, last_turn_only=True))
+                except TokenizerError as error:
+                    raise DataError(f"{source}: {error.message}", hint=error.hint) from error
+        return found
+
+    def _fitting(self, examples: list[_Example], fit: Fit) -> tuple[list[_Example], int]:
+        """What is left of a chat's examples, and the tokens of a row for all, or, where nothing
+        is left, for a beginning of it."""
+        sizes = [len(ids) + (not alone) for ids, _, alone in examples]
+        if max(sizes) <= fit.longest or fit.long == "drop":
+            return (examples if max(sizes) <= fit.longest else []), max(sizes)
+        kept, firsts = [], []
+        for ids, learned, alone in examples:
+            in_front = not alone
+            ends = self._turn_ends(ids, learned)
+            within = [end for end in ends if end + in_front <= fit.longest]
+            if len(ids) + in_front <= fit.longest:
+                kept.append((ids, learned, alone))
+            elif within:
+                kept.append((ids[: within[-1]], [*learned[: within[-1]], False], alone))
+            firsts += [end + in_front for end in ends[:1]]
+        return kept, max(sizes) if kept else min(firsts, default=max(sizes))
+
+    def _encoded(self, ids: list[int], learned: list[bool], stands_alone: bool) -> Encoded:
+        if ids and ids[-1] == self.tokenizer.separator_id:
             ids, learned = ids[:-1], learned[:-1]
         sizes = self.token_sizes[ids]
         learned_bytes = int(sizes[learned[:-1]].sum())
         all_learned = None if all(learned) else learned
         return Encoded(ids, int(sizes.sum()), all_learned, learned_bytes, True, stands_alone)
 
-    def _last_end(self, ids: list[int], learned: list[bool], most: int) -> int:
-        """How many of the first `most` tokens there are up to the end of the last whole turn of
-        the assistant among them; 0 where there is none."""
-        ends = self._format.turn_end_ids if self._format.shows_turn_ends else ()
-        for end in range(min(most, len(ids)), 0, -1):
-            ends_here = learned[end - 1] and not learned[end]
-            if ends_here and (not ends or ids[end - 1] in ends):
-                return end
-        return 0
+    def _turn_ends(self, ids: list[int], learned: list[bool]) -> list[int]:
+        """How many of the tokens there are up to the end of each whole turn of the assistant."""
+        names = self._format.turn_end_ids if self._format.shows_turn_ends else ()
+        return [
+            end
+            for end in range(1, len(ids) + 1)
+            if learned[end - 1] and not learned[end] and (not names or ids[end - 1] in names)
+        ]
 
     @cached_property
     def _format(self) -> ChatFormat:

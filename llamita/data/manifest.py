@@ -123,6 +123,7 @@ class Manifest(BaseModel):
     chats: int = 0
     dropped_chats: int = 0
     cut_chats: int = 0
+    split_chats: int = 0
     also_held_out: int = 0
     held_out: list[str] = []
     tokenizer: TokenizerInfo

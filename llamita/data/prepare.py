@@ -163,7 +163,13 @@ def _write_data(
     directory: Path, corpus: Corpus, tokenizer: Tokenizer, shard_tokens: int, fit: Fit | None
 ) -> Manifest:
     this_pass, of_held = Pass(corpus), Pass(corpus, corpus.held.files)
-    encoder, sides = DocumentEncoder(tokenizer, corpus.settings.loss, fit), Sides(corpus)
+    sides, too_long = Sides(corpus), _TooLong()
+    encoder = DocumentEncoder(
+        tokenizer,
+        corpus.settings.loss,
+        fit,
+        lambda document, needed: too_long.add(sides.is_held_out(document), needed),
+    )
     masked = corpus.settings.loss != "all"
     separated = (tokenizer.vocab_size, tokenizer.separator_id)
     with (
@@ -175,6 +181,7 @@ def _write_data(
             for document, encoded in encoder.encode(sides.held_out(of_held.documents())):
                 _write(val, encoded)
                 held_out.add(document)
+        sides.reads_held = False
         for document, encoded in encoder.encode(sides.others(this_pass.documents())):
             held = sides.is_held_out(document)
             _write(val if held else train, encoded)
@@ -182,7 +189,7 @@ def _write_data(
             if held:
                 held_out.add(document)
     corpus.require_unchanged()
-    _require_rows(corpus, encoder, train, val)
+    _require_rows(corpus, fit, too_long, train, val)
     if encoder.tokenizer is not tokenizer:
         corpus.reporter.say(f"chats are written as {DEFAULT_FORMAT}: the tokenizer had no template")
     encoder.tokenizer.save(directory)
@@ -201,6 +208,7 @@ def _write_data(
         chats=encoder.chats,
         dropped_chats=encoder.dropped,
         cut_chats=encoder.cut,
+        split_chats=encoder.split,
         also_held_out=sides.also_held_out,
         held_out=held_out.names,
         tokenizer=TokenizerInfo(
@@ -228,23 +236,47 @@ def _write(writer: ShardWriter, encoded: Encoded) -> None:
     )
 
 
+class TooLongError(DataError):
+    """No chat of one side of the split fits into a row."""
+
+
+class _TooLong:
+    """Chats that do not fit: how many of each side, and the shortest row that one would fit."""
+
+    def __init__(self) -> None:
+        self.counts = {True: 0, False: 0}
+        self.shortest = {True: 0, False: 0}
+
+    def add(self, is_held_out: bool, needed: int) -> None:
+        self.counts[is_held_out] += 1
+        self.shortest[is_held_out] = min(needed, self.shortest[is_held_out] or needed)
+
+
 def _require_rows(
-    corpus: Corpus, encoder: DocumentEncoder, train: ShardWriter, val: ShardWriter
+    corpus: Corpus, fit: Fit | None, too_long: _TooLong, train: ShardWriter, val: ShardWriter
 ) -> None:
     """Raise DataError where no chat that fits is left on a side."""
     wants_val = bool(corpus.held.files) or corpus.settings.val_fraction > 0
     if train.counts.documents and (val.counts.documents or not wants_val):
         return
-    if encoder.fit is None or not encoder.dropped:
+    lacks_val = train.counts.documents > 0
+    count, shortest = too_long.counts[lacks_val], too_long.shortest[lacks_val]
+    if fit is None or not count:
         raise DataError(
             "everything to train on is held out as well.", hint="Give other text to hold out."
         )
-    side = "held out" if train.counts.documents else "to train on"
-    raise DataError(
-        f"every chat {side} is longer than the context of {encoder.fit.longest:,} tokens; the "
-        f"shortest of the {encoder.dropped:,} too long ones has {encoder.shortest_dropped:,}.",
-        hint=f"Take a longer one, as --context {encoder.shortest_dropped}, or cut them behind the "
-        "last whole turn that fits: --long cut",
+    side, hint = (
+        "held out" if lacks_val else "to train on",
+        f"Take a longer one: --context {shortest}",
+    )
+    if fit.long == "drop":
+        found = f"the shortest of the {count:,} has {shortest:,}"
+        hint += ", or cut them behind the last whole turn of the assistant that fits: --long cut"
+    else:
+        found = f"the shortest first answer of the {count:,} ends at token {shortest:,}"
+    raise TooLongError(
+        f"every chat {side} is longer than the context of {fit.longest:,} tokens; {found}.",
+        hint=hint,
     )
 
 

@@ -13,6 +13,12 @@ from llamita.tokenizer.chat_sandbox import has_generation_blocks, render_templat
 from llamita.tokenizer.chat_shield import Shield
 
 IGNORED = -100
+
+
+class TurnsDifferError(TokenizerError):
+    """A template writes a turn otherwise once it is part of a longer conversation."""
+
+
 Span = tuple[int, int]
 
 
@@ -107,7 +113,12 @@ def labelled(pieces: Sequence[Piece], spans: Sequence[Span]) -> EncodedChat:
 
     Raises TokenizerError where no token is marked: a run would learn nothing from it.
     """
-    mask = [any(_overlaps(piece, span) for span in spans) for piece in pieces]
+    mask = []
+    rest = sorted(spans, reverse=True)
+    for piece in pieces:  # in the order of the text, as the spans
+        while rest and rest[-1][1] <= piece.start:
+            rest.pop()
+        mask.append(bool(rest) and _overlaps(piece, rest[-1]))
     if not any(mask):
         raise TokenizerError(
             "the chat template marks nothing that the assistant says: there is nothing to learn.",
@@ -157,12 +168,12 @@ def _turn_span(written: Written, text: str, index: int, turn_ends: Sequence[str]
     ended = _any_of(turn_ends).search(turn, len(prompt)) if turn_ends else None
     end = ended.end() if ended else len(turn)
     if not (turn.startswith(prompt) and text.startswith(turn[:end])):
-        raise TokenizerError(
+        raise TurnsDifferError(
             f"the chat template writes the turn of message {index}, or what stands before it, "
             "otherwise once it is part of this conversation than when it is generated (it may drop "
             "earlier reasoning), so what the assistant says there cannot be told.",
-            hint="Cut the conversation behind each answer and count only the last turn of each "
-            "(last_turn_only), or mark the answers by {% generation %} in the template.",
+            hint="Mark the answers by {% generation %} in the model's chat_template.jinja; or, in "
+            "Python, count the last turn alone (last_turn_only) of each beginning of it.",
         )
     return len(prompt), end
 

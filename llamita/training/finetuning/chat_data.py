@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llamita.config import ModelConfig
-from llamita.data.encoding import Fit, Long
+from llamita.data.encoding import DocumentEncoder, Fit, Long
 from llamita.data.folder import DataFolder
 from llamita.data.held_out import fraction_near
 from llamita.data.manifest import MANIFEST_NAME, Manifest
-from llamita.data.prepare import Reporter, prepare
+from llamita.data.prepare import Reporter, TooLongError, prepare
 from llamita.errors import DataError
 from llamita.text.chats import MESSAGES
-from llamita.text.documents import read_files
+from llamita.text.clean import CLEANING
+from llamita.text.documents import Document, read_files
+from llamita.text.pipeline import Pipeline
 from llamita.text.sources import find_text_files
 from llamita.tokenizer import Tokenizer
 
@@ -72,18 +74,33 @@ def prepare_chats(
     """
     data, was_there = out / DATA_NAME, out.exists()
     limit = chats.context or min(config.max_position_embeddings, LONGEST_UNASKED)
-    try:
-        manifest = prepare(
+    fit = Fit(limit, chats.long)
+
+    def prepared(fraction: float) -> Manifest:
+        return prepare(
             chats.paths,
             data,
             tokenizer=tokenizer,
             val=chats.val,
-            val_fraction=_fraction(chats, reporter),
+            val_fraction=fraction,
             field=MESSAGES,
             loss="assistant",
-            fit=Fit(limit, chats.long),
+            fit=fit,
             reporter=reporter,
         )
+
+    try:
+        try:
+            manifest = prepared(_fraction(chats, data, reporter))
+        except TooLongError:
+            if chats.val or chats.val_fraction is not None:
+                raise
+            encoder = DocumentEncoder(tokenizer, "assistant", fit)
+            fitting = (document for document, _ in encoder.encode(_documents(chats.paths)))
+            fraction = _near(fitting, reporter)
+            if not encoder.chats:
+                raise
+            manifest = prepared(fraction)
     except BaseException as error:
         if not was_there:
             with contextlib.suppress(OSError):
@@ -111,12 +128,21 @@ def context_of(chats: Chats, folder: DataFolder, config: ModelConfig) -> int:
     return min(wanted, config.max_position_embeddings)
 
 
-def _fraction(chats: Chats, reporter: Reporter) -> float:
+def _fraction(chats: Chats, data: Path, reporter: Reporter) -> float:
     if chats.val:
         return 0.0
     if chats.val_fraction is not None:
         return chats.val_fraction
-    fraction = fraction_near(_texts(chats.paths), USUAL_FRACTION)
+    if (data / MANIFEST_NAME).is_file():
+        settings = Manifest.load(data).settings
+        if settings is not None:
+            return settings.val_fraction  # which was chosen for these chats, if they are the same
+    return _near(_documents(chats.paths), reporter)
+
+
+def _near(documents: Iterable[Document], reporter: Reporter) -> float:
+    """The usual fraction, or what leaves one of the documents on both sides."""
+    fraction = fraction_near((document.text for document in documents), USUAL_FRACTION)
     if fraction == 0:
         reporter.say("there is one conversation: nothing is held out, so no step is known as best")
     elif fraction != USUAL_FRACTION:
@@ -124,9 +150,10 @@ def _fraction(chats: Chats, reporter: Reporter) -> float:
     return fraction
 
 
-def _texts(paths: Sequence[Path]) -> Iterator[str]:
-    files = find_text_files(paths).files
-    return (document.text for document in read_files(files, field=MESSAGES, chats=True))
+def _documents(paths: Sequence[Path]) -> Iterator[Document]:
+    """The chats as `prepare` splits them: cleaned."""
+    raw = read_files(find_text_files(paths).files, field=MESSAGES, chats=True)
+    return Pipeline(CLEANING).run(raw)[0]
 
 
 def _counted(manifest: Manifest, limit: int) -> Iterator[str]:
@@ -139,12 +166,18 @@ def _counted(manifest: Manifest, limit: int) -> Iterator[str]:
     if manifest.dropped_chats:
         yield (
             f"{manifest.dropped_chats:,} conversations left out, longer than {limit:,} tokens "
-            "(--context takes longer ones, --long cut their beginnings)"
+            "(--context takes longer ones, --long cut keeps their beginnings)"
         )
     if manifest.cut_chats:
         yield (
             f"{manifest.cut_chats:,} conversations longer than {limit:,} tokens cut behind the "
-            "last whole turn that fits"
+            "last whole turn of the assistant that fits"
+        )
+    if manifest.split_chats:
+        yield (
+            f"{manifest.split_chats:,} conversations whose earlier turns the chat template writes "
+            "otherwise than they are generated: each answer is an example of its own, counted as a "
+            "conversation"
         )
     if manifest.also_held_out:
         yield f"{manifest.also_held_out:,} conversations are held out too: not trained on"

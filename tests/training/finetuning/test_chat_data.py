@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamita.data.encoding import DocumentEncoder, Fit
+from llamita.data.folder import DataFolder
 from llamita.data.held_out import fraction_near, is_held_out
 from llamita.data.manifest import Manifest
 from llamita.errors import DataError
@@ -72,12 +75,15 @@ def test_what_is_left_of_a_conversation_ends_with_a_turn_and_no_more_would_fit(
     tokenizer = _READY[0]
     chat_format = ChatFormat.of(tokenizer)
     chat = _long(turns)["messages"]
-    encoder = DocumentEncoder(tokenizer, "assistant", Fit(longest, "cut"))
+    needed: list[int] = []
+    encoder = DocumentEncoder(
+        tokenizer, "assistant", Fit(longest, "cut"), lambda _, size: needed.append(size)
+    )
     found = list(encoder.encode(iter([Document("", "x", Chat(chat))])))
     prefixes = [chat_format.encode(chat[:end]) for end in range(2, len(chat) + 1, 2)]
     fitting = [ids for ids in prefixes if len(ids) <= longest]
     if not fitting:
-        assert (found, encoder.dropped, encoder.shortest_dropped) == ([], 1, len(prefixes[-1]))
+        assert (found, encoder.dropped, needed) == ([], 1, [len(prefixes[0])])
         return
     [(_, encoded)] = found
     # The separator in front, which the tokenizer's BOS is, stands in the file already.
@@ -101,8 +107,97 @@ def test_where_nothing_fits_the_error_says_what_would(
 ) -> None:
     with pytest.raises(DataError, match="longer than the context of 8 tokens; the shortest") as e:
         _prepare(tmp_path / "run", tokenizer, chats(), context=8, long=long)
-    assert "--context" in (e.value.hint or "")
+    hint = e.value.hint or ""
+    assert ("--long cut" in hint) == (long == "drop")
+    with pytest.raises(DataError, match="longer than the context of"):
+        _prepare(tmp_path / "run", tokenizer, chats(), context=_named(hint) - 1, long=long)
+    manifest, _ = _prepare(tmp_path / "run", tokenizer, chats(), context=_named(hint), long=long)
+    assert manifest.chats
+    shutil.rmtree(tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def _named(hint: str) -> int:
+    """The context that a hint names."""
+    found = re.search(r"--context (\d+)", hint)
+    assert found
+    return int(found[1])
+
+
+def test_what_is_too_long_is_told_of_the_side_that_lacks_chats(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    val = write(tmp_path / "val.jsonl", [_long(9)])
+    lines = [*chats(4), _long(5)]
+    with pytest.raises(DataError, match=r"every chat held out .*; the shortest of the 1 has") as e:
+        _prepare(tmp_path / "run", tokenizer, lines, val=[val], context=80)
+    whole = len(ChatFormat.of(tokenizer).encode(_long(9)["messages"]))
+    assert _named(e.value.hint or "") == whole
+
+
+def test_the_split_of_its_own_is_that_of_cleaned_chats_which_fit(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    for number in range(40):
+        # Cleaning takes the spaces at the ends of lines away, and with them the place of a chat.
+        lines = chats(3)
+        for chat in lines:
+            chat["messages"][0]["content"] += f" {number}  \nand? \x00"
+        manifest, said = _prepare(tmp_path / f"run{number}", tokenizer, lines)
+        assert manifest.val.documents in (1, 2), said
+    for number in range(12):
+        lines = [*chats(3), *(_long(9, n) for n in range(12 * number, 12 * number + 12))]
+        manifest, said = _prepare(tmp_path / f"long{number}", tokenizer, lines, context=80)
+        assert manifest.val.documents
+        assert manifest.train.documents + manifest.val.documents == 3
+        _, said = _prepare(tmp_path / f"long{number}", tokenizer, lines, context=80)
+        assert any("already prepared" in line for line in said)
+    manifest, said = _prepare(tmp_path / "one", tokenizer, [*chats(1), _long(9)], context=80)
+    assert (manifest.train.documents, manifest.val.documents) == (1, 0)
+    assert any("nothing is held out" in line for line in said)
+
+
+REASONING_DROPPED = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' and loop.last %}<think>\n\n</think>\n\n{% endif %}"
+    "{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize("long", ["drop", "cut"])
+def test_a_chat_whose_turns_are_written_otherwise_later_is_one_example_for_each_answer(
+    long: Any, plain_tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    tokenizer = plain_tokenizer.with_chat_template(REASONING_DROPPED)
+    lines = [*chats(6), _long(9)]
+    manifest, said = _prepare(tmp_path / "run", tokenizer, lines, context=120, long=long)
+    assert any(f"{manifest.split_chats} conversations whose earlier turns" in x for x in said)
+    folder, chat_format = DataFolder.open(tmp_path / "run" / "data"), ChatFormat.of(tokenizer)
+    expected = []
+    for chat in lines:
+        messages = chat["messages"]
+        examples = [
+            chat_format.encode_with_spans(messages[:end], last_turn_only=True)
+            for end in range(2, len(messages) + 1, 2)
+        ]
+        fitting = [one for one in examples if len(one.token_ids) <= 120]
+        if long == "cut" or len(fitting) == len(examples):
+            expected += [(one.token_ids[1:], one.assistant_mask[1:]) for one in fitting]
+    found = []
+    for split in ("train", "val"):
+        data = folder.dataset(split)
+        starts, lengths = data.documents(tokenizer.separator_id)
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            # From the separator in front on, which is the BOS of a chat.
+            ids, mask = data.read(start, length), data.read_mask(start, length)
+            assert mask is not None
+            found.append((ids.tolist()[1:], [bool(x) for x in mask][1:]))
+    assert sorted(found) == sorted(expected)
+    assert manifest.split_chats == manifest.chats == (7 if long == "cut" else 6)
+    assert (manifest.dropped_chats, manifest.cut_chats) == ((0, 1) if long == "cut" else (1, 0))
+    held = (tmp_path / "run" / "data" / "validation_chats.jsonl").read_text().splitlines()
+    assert len(set(held)) == len(held)
 
 
 def test_rows_are_as_long_as_the_longest_conversation_needs(
