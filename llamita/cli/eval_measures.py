@@ -49,6 +49,11 @@ def measure(lm: LM, wanted: Wanted) -> Found:
     if wanted.tool_cases:
         found.tools = _call_tools(lm, wanted)
         found.result["tools"] = found.tools.summary()
+        if left := found.result["tools"]["turns_not_asked"]:
+            say(
+                f"{left:,} of {len(wanted.tool_cases):,} turns do not fit the model's context: they "
+                "were not asked and count as wrong."
+            )
     if wanted.speed:
         found.result["speed"] = _measure_speed(lm)
     if wanted.tasks:

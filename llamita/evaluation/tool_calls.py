@@ -30,7 +30,8 @@ class ToolAnswer:
 
     calls: those it made, arguments that are no object as they stand. valid: whether what it called
     or began to call are calls of the tools listed, with arguments that fit; None where it began
-    none. is_cut: the answer, or already the prompt, was too long.
+    none. is_cut: the answer was too long. is_asked: False where the prompt did not fit the context:
+    that is never right, also where no call is.
     """
 
     case: ToolCase
@@ -38,10 +39,13 @@ class ToolAnswer:
     content: str = ""
     valid: bool | None = None
     is_cut: bool = False
+    is_asked: bool = True
 
     @property
     def names_right(self) -> bool:
         """Whether it called the right tools, or did not begin to where none is right."""
+        if not self.is_asked:
+            return False
         if not self.case.calls:
             return self.valid is None
         return sorted(name for name, _ in self.calls) == sorted(n for n, _ in self.case.calls)
@@ -80,6 +84,8 @@ class ToolResults:
         exact_call_accuracy, name_accuracy: of turns that should call. arguments_accuracy: of those
         whose name is right. abstention_accuracy: of turns that should not call. valid_call_rate:
         of answers that call or begin to. by_kind: right answers of each kind of task.
+        turns_not_asked: those that did not fit the context, which count as wrong. cut_answers: those
+        that were too long.
         """
         calling = [answer for answer in self.answers if answer.case.calls]
         named = [answer for answer in calling if answer.names_right]
@@ -90,6 +96,7 @@ class ToolResults:
             "turns": len(self.answers),
             "turns_with_calls": len(calling),
             "constrained": self.is_constrained,
+            "turns_not_asked": sum(not answer.is_asked for answer in self.answers),
             "cut_answers": sum(answer.is_cut for answer in self.answers),
             **_share("exact_call_accuracy", calling, lambda answer: answer.is_right),
             **_share("name_accuracy", calling, lambda answer: answer.names_right),
@@ -139,7 +146,8 @@ def tool_calls(
             else ()
         )
         for case, fit in zip(batch, fits, strict=True):
-            answers.append(_answer(lm, case, next(found)) if fit else ToolAnswer(case, is_cut=True))
+            answer = _answer(lm, case, next(found)) if fit else ToolAnswer(case, is_asked=False)
+            answers.append(answer)
         if progress is not None:
             progress(len(batch))
     return ToolResults(answers, constrain)

@@ -177,11 +177,15 @@ def test_the_standard_error_is_over_conversations(tmp_path: Path) -> None:
     assert figures["by_kind"]["add"]["turns"] == 24
 
 
-def test_a_chat_beyond_the_context_is_wrong_and_counted(tmp_path: Path) -> None:
-    line = {"messages": [_user("word " * 500), _call(a=2)], "tools": [ADD]}
+@pytest.mark.parametrize(("answer", "figure"), [(True, "exact_call"), (False, "abstention")])
+def test_a_chat_beyond_the_context_is_wrong_and_counted(
+    answer: bool, figure: str, tmp_path: Path
+) -> None:
+    turn = _call(a=2) if answer else _text()
+    line = {"messages": [_user("word " * 500), turn], "tools": [ADD]}
     figures = _figures(tmp_path, line)
-    assert figures["exact_call_accuracy"] == 0
-    assert figures["cut_answers"] == 1
+    assert figures[f"{figure}_accuracy"] == 0
+    assert (figures["turns_not_asked"], figures["cut_answers"]) == (1, 0)
 
 
 @pytest.mark.parametrize(
