@@ -29,15 +29,20 @@ def command(
         str | None, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)
     ] = None,
     text: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             metavar="FILE",
             help="Held-out text, for bits per byte: .txt, .md, .jsonl, also as .gz or .zst, or a "
             "folder of them; may be given several times.",
         ),
     ] = None,
-    field: Annotated[str, typer.Option(help="The JSONL field that holds the text.")] = "text",
-    encoding: Annotated[str, typer.Option(help="The encoding of the text files.")] = "utf-8",
+    field: Annotated[
+        str | None,
+        typer.Option(help="The JSONL field that holds the text.", show_default="text"),
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="The encoding of the text files.", show_default="utf-8")
+    ] = None,
     limit_bytes: Annotated[
         int | None, typer.Option(min=1, help="Only the first N bytes of the text.")
     ] = None,
@@ -69,13 +74,15 @@ def command(
         ),
     ] = None,
     mcq_prompt: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="TEXT", help=r"How a question is put; \n is a new line. The answer follows."
+            metavar="TEXT",
+            help=r"How a question is put; \n is a new line. The answer follows.",
+            show_default=r"Question: {question}\nAnswer:",
         ),
-    ] = r"Question: {question}\nAnswer:",
+    ] = None,
     tools: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             metavar="CHATS.jsonl",
             help="Chats with the right tool calls in them, in any form that finetune reads: each "
@@ -181,7 +188,6 @@ def command(
     if len(found) == 2:
         comparison = measures.without_nan(measures.compare(*found))
     sections = report.sections_of(_by_name(models, results), comparison)
-    report.write_reports(sections, html, markdown)
     if json:
         import json as json_module
 
@@ -190,13 +196,20 @@ def command(
         print(_summary(results[0]))
     else:
         print(report.as_lines(sections))
+    # Last: where a disk is full now, the figures are there.
+    report.write_reports(sections, html, markdown)
 
 
 def _models(model: str | None, compare: tuple[str, str] | None) -> list[str]:
+    if compare is not None and any(name.startswith("-") for name in compare):
+        raise DataError(
+            f"--compare is given {compare[0]} and {compare[1]}.",
+            hint="Two models follow it: llamita eval --compare A B.",
+        )
     if compare is not None and model is not None:
         raise DataError(
-            f"a MODEL, {model}, and two to --compare are named.",
-            hint="llamita eval --compare A B names both models.",
+            f"three models are named: {compare[0]} and {compare[1]} to --compare, and {model}.",
+            hint="llamita eval --compare A B names both models, and nothing stands before it.",
         )
     if compare is None and model is None:
         raise DataError("no model is named.", hint="llamita eval MODEL, or --compare A B.")

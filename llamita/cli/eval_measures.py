@@ -51,8 +51,8 @@ def measure(lm: LM, wanted: Wanted) -> Found:
         found.result["tools"] = found.tools.summary()
         if left := found.result["tools"]["turns_not_asked"]:
             say(
-                f"{left:,} of {len(wanted.tool_cases):,} turns do not fit the model's context: they "
-                "were not asked and count as wrong."
+                f"{left:,} of {len(wanted.tool_cases):,} turns do not fit the model's context: "
+                "they were not asked and count as wrong."
             )
     if wanted.speed:
         found.result["speed"] = _measure_speed(lm)

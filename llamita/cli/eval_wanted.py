@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,23 @@ if TYPE_CHECKING:
     from llamita.evaluation.questions import Question
     from llamita.evaluation.tool_cases import ToolCase
     from llamita.text.sources import TextFile
+
+_MEASURES = ("text", "mcq", "tools", "tasks", "speed")
+_BELONGS_TO: Mapping[str, Sequence[str]] = {
+    "field": ("text",),
+    "encoding": ("text",),
+    "limit_bytes": ("text",),
+    "context_length": ("text",),
+    "gold": ("mcq",),
+    "mcq_fields": ("mcq",),
+    "mcq_prompt": ("mcq",),
+    "no_constraint": ("tools",),
+    "tasks_path": ("tasks",),
+    "fewshot": ("tasks",),
+    "limit": ("tasks",),
+    "chat": ("mcq", "tasks"),
+}
+"""Options, and what has to be measured that they say anything."""
 
 
 @dataclass(frozen=True)
@@ -36,63 +53,79 @@ class Wanted:
     chat: bool = False
 
 
-def read_wanted(
-    *,
-    text: list[Path] | None,
-    encoding: str,
-    field: str,
-    mcq: Path | None,
-    gold: str | None,
-    mcq_fields: str | None,
-    mcq_prompt: str,
-    tools: list[Path] | None,
-    no_constraint: bool,
-    tasks: str | None,
-    speed: bool,
-    **others: Any,
-) -> Wanted:
-    """The options as what is to be measured; everything that can be wrong with them is told.
+def read_wanted(**options: Any) -> Wanted:
+    """The options of the command as what is to be measured; what can be wrong with them is told.
+
+    An option that is not given is None, or False.
 
     Raises:
         LlamitaError: an option or a file is wrong, or nothing is asked for.
     """
     from llamita.evaluation.harness import check_harness
-    from llamita.evaluation.multiple_choice import check_prompt
+    from llamita.evaluation.multiple_choice import DEFAULT_PROMPT, check_prompt
     from llamita.evaluation.questions import check_gold, parse_fields, read_questions
     from llamita.evaluation.tool_cases import read_tool_cases
     from llamita.text.decoding import check_encoding
     from llamita.text.sources import find_text_files
 
-    if not (text or mcq or tools or tasks or speed):
+    _check_belonging(options)
+    text, mcq, tools = options["text"], options["mcq"], options["tools"]
+    encoding = options["encoding"] or "utf-8"
+    check_encoding(encoding)
+    prompt = (options["mcq_prompt"] or DEFAULT_PROMPT).replace("\\n", "\n")
+    check_prompt(prompt)
+    names = [name.strip() for name in (options["tasks"] or "").split(",") if name.strip()]
+    if options["tasks"] is not None:
+        if not names:
+            raise DataError(
+                f"--tasks {options['tasks']!r} names no task.", hint="--tasks arc_easy,piqa"
+            )
+        check_harness()
+    questions: Sequence[Question] = ()
+    if mcq is not None:
+        gold, fields = check_gold(options["gold"]), parse_fields(options["mcq_fields"])
+        questions = read_questions(mcq, gold, fields)
+    return Wanted(
+        files=find_text_files(_named(text, "text")).files if text else (),
+        text_field=options["field"] or "text",
+        encoding=encoding,
+        limit_bytes=options["limit_bytes"],
+        context_length=options["context_length"],
+        questions=questions,
+        prompt=prompt,
+        tool_cases=read_tool_cases(_named(tools, "tools")) if tools else (),
+        constrain=not options["no_constraint"],
+        speed=options["speed"],
+        tasks=names,
+        tasks_path=options["tasks_path"],
+        fewshot=options["fewshot"],
+        limit=options["limit"],
+        chat=options["chat"],
+    )
+
+
+def _check_belonging(options: Mapping[str, Any]) -> None:
+    """Something is to be measured, and no option is of something that is not."""
+
+    def is_given(name: str) -> bool:
+        return options[name] not in (None, False, [])
+
+    if not any(map(is_given, _MEASURES)):
         raise DataError(
             "nothing is asked for.", hint="Name --text, --mcq, --tools, --tasks or --speed."
         )
-    check_encoding(encoding)
-    prompt = mcq_prompt.replace("\\n", "\n")
-    check_prompt(prompt)
-    if mcq is None and (gold or mcq_fields):
-        raise DataError("--gold and --mcq-fields are given without --mcq.", hint="Name the file.")
-    if no_constraint and not tools:
-        raise DataError("--no-constraint is given without --tools.", hint="Name the chats.")
-    names = [name.strip() for name in (tasks or "").split(",") if name.strip()]
-    if names:
-        check_harness()
-    elif any(others[name] is not None for name in ("tasks_path", "fewshot", "limit")):
-        raise DataError(
-            "--tasks-path, --fewshot and --limit are given without --tasks.",
-            hint="They are of the tasks of lm-eval-harness.",
-        )
-    if others["chat"] and not (mcq or names):
-        raise DataError("--chat is given without --mcq and --tasks.", hint="It is of questions.")
-    return Wanted(
-        files=find_text_files(text).files if text else (),
-        text_field=field,
-        encoding=encoding,
-        questions=read_questions(mcq, check_gold(gold), parse_fields(mcq_fields)) if mcq else (),
-        prompt=prompt,
-        tool_cases=read_tool_cases(tools) if tools else (),
-        constrain=not no_constraint,
-        speed=speed,
-        tasks=names,
-        **others,
-    )
+    for name, measures in _BELONGS_TO.items():
+        if is_given(name) and not any(map(is_given, measures)):
+            wanted = " and ".join(f"--{measure}" for measure in measures)
+            raise DataError(
+                f"--{name.replace('_', '-')} is given without {wanted}.",
+                hint=f"It does nothing there; name {wanted.replace(' and ', ' or ')}, or leave it "
+                "out.",
+            )
+
+
+def _named(paths: Sequence[str], option: str) -> list[Path]:
+    """Paths, none of them empty: that would be the folder one is in."""
+    if not all(paths):
+        raise DataError(f"--{option} is given an empty name.", hint="Name a file or a folder.")
+    return [Path(path) for path in paths]

@@ -7,6 +7,7 @@ each number is a row, beside its standard error where it has one; several models
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ def sections_of(
         compared = (comparison or {}).get(block, {})
         rows = []
         for path in labels:
-            row = [" ".join(path).replace("_", " ")]
+            row = [_label(block, path)]
             row += [column.get(path, "-") for column in columns]
             if comparison is not None:
                 row += _difference(compared, path)
@@ -80,10 +81,16 @@ def sections_of(
 def as_lines(sections: Sequence[Section]) -> str:
     """For a terminal."""
     blocks = []
+    letters = {}
+    if sections and len(sections[0].head) > 2:  # models' paths are wider than their figures
+        models = [name for name in sections[0].head[1:] if name not in _COMPARED]
+        letters = dict(zip(models, ("A", "B"), strict=False))
+        blocks.append("\n".join(f"{letter}: {name}" for name, letter in letters.items()))
     for section in sections:
-        table = [section.head, *section.rows]
-        widths = [max(len(row[at]) for row in table) for at in range(len(section.head))]
-        shown = table if any(section.head[2:]) else section.rows
+        head = tuple(letters.get(name, name) for name in section.head)
+        table = [head, *section.rows]
+        widths = [max(len(row[at]) for row in table) for at in range(len(head))]
+        shown = table if any(head[2:]) else section.rows
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in shown
@@ -124,10 +131,26 @@ def as_html(sections: Sequence[Section]) -> str:
 
 
 def check_paths(html_path: Path | None, markdown_path: Path | None) -> None:
-    """Raise DataError, before anything is measured, where a report would overwrite another file."""
+    """Before anything is measured: each report can be written, and overwrites nothing else.
+
+    Raises:
+        DataError: it cannot, or would.
+    """
     for path, mark in ((html_path, HTML_MARK), (markdown_path, MARKDOWN_MARK)):
         if path is not None:
             check_own(path, mark, DataError)
+            folder = path.absolute().parent
+            while not folder.exists() and folder != folder.parent:
+                folder = folder.parent  # what is missing is made
+            if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+                what = "cannot be written to" if folder.is_dir() else "is no folder"
+                raise DataError(
+                    f"{path} cannot be written: {folder} {what}.", hint="Name another file."
+                )
+    if html_path and markdown_path and html_path.resolve() == markdown_path.resolve():
+        raise DataError(
+            f"--html and --markdown are both {html_path}.", hint="Name a file for each."
+        )
 
 
 def write_reports(
@@ -158,6 +181,16 @@ def _rows(
             error = block.get(_stderr_name(name), block.get("stderr"))
             spread = f" ± {error:.4f}" if isinstance(error, float) else ""
             yield (*path, name), f"{_number(value)}{spread}"
+
+
+def _label(block: str, path: Sequence[str]) -> str:
+    """A row's name. Of names that are ours alone "_" becomes a space."""
+    if block == "tasks":
+        return " ".join(path)
+    behind = path.index("by_kind") + 1 if "by_kind" in path else -1
+    return " ".join(
+        name if at == behind else name.replace("_", " ") for at, name in enumerate(path)
+    )
 
 
 def _stderr_name(name: str) -> str:

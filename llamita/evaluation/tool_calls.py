@@ -84,8 +84,8 @@ class ToolResults:
         exact_call_accuracy, name_accuracy: of turns that should call. arguments_accuracy: of those
         whose name is right. abstention_accuracy: of turns that should not call. valid_call_rate:
         of answers that call or begin to. by_kind: right answers of each kind of task.
-        turns_not_asked: those that did not fit the context, which count as wrong. cut_answers: those
-        that were too long.
+        turns_not_asked: those that did not fit the context, which count as wrong. cut_answers:
+        those that were too long.
         """
         calling = [answer for answer in self.answers if answer.case.calls]
         named = [answer for answer in calling if answer.names_right]

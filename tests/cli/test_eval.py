@@ -201,6 +201,16 @@ def test_fields_and_prompt_are_the_users(model_directory, tmp_path, capsys):
         (("--text", "q.jsonl", "--fewshot", "2"), "without --tasks"),
         (("--text", "q.jsonl", "--chat"), "without --mcq"),
         (("--text", "q.jsonl", "--no-constraint"), "without --tools"),
+        (("--text", "q.jsonl", "--mcq-prompt", "{question}"), "--mcq-prompt is given without"),
+        (("--speed", "--context-length", "4"), "--context-length is given without --text"),
+        (("--speed", "--limit-bytes", "4"), "--limit-bytes is given without --text"),
+        (("--speed", "--field", "text"), "--field is given without --text"),
+        (("--speed", "--encoding", "utf-8"), "--encoding is given without --text"),
+        (("--tasks", ","), "names no task"),
+        (("--tasks", ""), "names no task"),
+        (("--text", ""), "--text is given an empty name"),
+        (("--text", "q.jsonl", "--html", "q.jsonl/a.html"), "is no folder"),
+        (("--text", "q.jsonl", "--html", "a", "--markdown", "a"), "are both"),
         (("--tools", "q.jsonl"), "q.jsonl:1 is no chat"),
         (("--text", "q.jsonl", "--html", "q.jsonl"), "is no report"),
     ],
@@ -256,7 +266,9 @@ def test_a_model_or_two_to_compare_are_named(model_directory, text_file, capsys)
     assert run(["eval", *data]) == 2
     assert "no model" in capsys.readouterr().err
     assert run(["eval", model_directory, "--compare", "a", "b", *data]) == 2
-    assert "two to --compare" in capsys.readouterr().err
+    assert "three models are named" in capsys.readouterr().err
+    assert run(["eval", "--compare", "a", *data]) == 2
+    assert "Two models follow it" in capsys.readouterr().err
 
 
 def test_reports_are_written_beside_the_json(model_directory, text_file, tmp_path, capsys):
@@ -325,3 +337,15 @@ def test_questions_can_be_put_through_the_chat_template(
     assert evaluate(capsys, chat_directory, *options)["mcq"]["questions"] == 3
     assert run(["eval", model_directory, *options]) == 2
     assert "no chat template" in capsys.readouterr().err
+
+
+def test_a_report_that_fails_late_does_not_take_the_figures_along(
+    model_directory, text_file, tmp_path, monkeypatch, capsys
+):
+    def full(path, *others):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("llamita.evaluation.report.write_own", full)
+    data = ("--text", str(text_file), "--html", str(tmp_path / "a.html"))
+    assert run(["eval", model_directory, *data, "--json"]) != 0
+    assert json.loads(capsys.readouterr().out)["bits_per_byte"] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import os
 
 import pytest
 
@@ -110,3 +111,31 @@ def test_reports_replace_reports_and_nothing_else(tmp_path):
     for paths in ((None, tmp_path / "notes.md"), (tmp_path, None), (markdown, None)):
         with pytest.raises(DataError, match="is no report"):
             check_paths(*paths)
+
+
+def test_a_report_that_cannot_be_written_is_told_before(tmp_path):
+    (tmp_path / "file").write_text("a file")
+    with pytest.raises(DataError, match=r"file is no folder"):
+        check_paths(tmp_path / "file" / "new" / "page.html", None)
+    with pytest.raises(DataError, match="are both"):
+        check_paths(tmp_path / "page", tmp_path / "." / "page")
+    if os.geteuid():
+        (tmp_path / "closed").mkdir(mode=0o555)
+        with pytest.raises(DataError, match="cannot be written to"):
+            check_paths(None, tmp_path / "closed" / "page.md")
+
+
+def test_names_that_are_not_ours_stay_as_they_are():
+    kinds = {"add_note": {"turns": 2, "accuracy": 0.5}}
+    result = {"tools": {"cut_answers": 1, "by_kind": kinds}, "tasks": {"arc_easy": {"acc_norm": 1}}}
+    tools, tasks = sections_of({"model": result})
+    assert [row[0] for row in (*tools.rows, *tasks.rows)] == [
+        *("cut answers", "by kind add_note turns", "by kind add_note accuracy", "arc_easy acc_norm")
+    ]
+
+
+def test_on_a_terminal_long_names_of_models_make_no_wide_columns():
+    first, second = "/a/long/path" * 9, "/another/long/path" * 9
+    lines = as_lines(sections_of({first: RESULT, second: RESULT}, COMPARISON)).split("\n")
+    assert lines[:2] == [f"A: {first}", f"B: {second}"]
+    assert max(map(len, lines[2:])) < 100
