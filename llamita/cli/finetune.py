@@ -57,12 +57,12 @@ def command(
         ),
     ] = None,
     long: Annotated[
-        Literal["drop", "cut"],
+        Literal["drop", "cut"] | None,
         typer.Option(
-            help="Conversations that are longer are left out (drop), or end with the last whole "
-            "turn of the assistant that fits (cut). They are counted either way."
+            help="Conversations that are longer are left out (drop, the default), or end with the "
+            "last whole turn of the assistant that fits (cut). They are counted either way."
         ),
-    ] = "drop",
+    ] = None,
     patience: Annotated[
         int | None,
         typer.Option(
@@ -89,6 +89,7 @@ def command(
     from llamita.cli.training_progress import training_observer
     from llamita.training.finetuning.chat_data import Chats
     from llamita.training.finetuning.finetune import prepare_finetuning, recipe_for
+    from llamita.training.settings.recipe_file import asked_settings
 
     tables: dict[str, dict[str, Any]] = {
         "length": {"minutes": minutes, "steps": steps},
@@ -99,8 +100,8 @@ def command(
         name: {key: value for key, value in table.items() if value is not None}
         for name, table in tables.items()
     }
-    of_data = (val, val_fraction, context, epochs, None if long == "drop" else long)
-    recipe = None
+    of_data = (val, val_fraction, context, epochs, long)
+    recipe, asked = None, None
     if (
         config
         or assignments
@@ -109,11 +110,20 @@ def command(
         or any(value is not None for value in of_data)
     ):
         single = [] if seed is None else [f"seed={seed}"]
-        recipe = recipe_for(model, config, [*single, *(assignments or [])], flags)
+        settings = [*single, *(assignments or [])]
+        recipe = recipe_for(model, config, settings, flags)
+        asked = asked_settings(config, settings, flags)
     wanted = Chats(chats, val or (), val_fraction, context, long)
     with PhaseBars() as bars:
         prepared = prepare_finetuning(
-            model, wanted, out, recipe, epochs=epochs, must_exist=resume, reporter=bars
+            model,
+            wanted,
+            out,
+            recipe,
+            epochs=epochs,
+            must_exist=resume,
+            asked=asked,
+            reporter=bars,
         )
     with training_observer() as observer:
         result = prepared.train(observer)
@@ -123,6 +133,7 @@ def command(
 
 def _figures(result: FineTuned) -> dict[str, Any]:
     summary, manifest = result.summary, result.data.manifest
+    adapter = summary.run / "adapter"
     return {
         "run": str(summary.run),
         "model": str(_model(result)),
@@ -131,6 +142,8 @@ def _figures(result: FineTuned) -> dict[str, Any]:
         "best_step": summary.best_step,
         "best_validation_loss": summary.best_loss,
         "parameters": summary.parameters,
+        "trained_parameters": result.trained_parameters,
+        "adapter": str(adapter) if adapter.is_dir() else None,
         "conversations": manifest.train.documents,
         "held_out_conversations": manifest.val.documents,
         "dropped_conversations": manifest.dropped_chats,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import llamita
 from llamita.cli.main import run
@@ -68,6 +69,15 @@ def test_json_has_the_figures_and_nothing_else(
     assert (recipe.seed, recipe.watch.patience) == (5, 3)
     assert recipe.lora is not None
     assert recipe.lora.rank == 2
+    assert result["adapter"] == str(tmp_path / "run" / "adapter")
+    model, tensors = llamita.load(tmp_path / "run" / "best"), 0
+    for name, tensor in load_file(
+        tmp_path / "run" / "adapter" / "adapter_model.safetensors"
+    ).items():
+        tensors += tensor.numel()
+        assert "lora_" in name or "token_adapter" in name
+    assert result["trained_parameters"] == tensors
+    assert result["parameters"] == model.config.count_parameters()
 
 
 @pytest.mark.parametrize(
@@ -167,3 +177,50 @@ def test_merging_overwrites_nothing_unasked_and_what_it_reads_never(
     capsys.readouterr()
     assert run(["merge", str(tmp_path / "run" / "best"), "-o", str(tmp_path / "x")]) == 2
     assert f"The adapter is {adapter}" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_by_what_is_named_and_refuses_what_differs(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = ["--epochs", "2", "--context", "96", "--lora", "2", "--long", "cut"]
+    assert _finetune(folder, tmp_path / "run", *begun, *QUICK) == 0
+    for same in (["--lora", "2"], ["--context", "96"], begun, ["--epochs", "2"], [], ["--resume"],
+                 ["--set", "checkpoints.keep=1"], ["--long", "cut"]):  # fmt: skip
+        assert _finetune(folder, tmp_path / "run", *same) == 0, same
+        assert "(finished before)" in capsys.readouterr().out
+    for flags, words in (
+        (["--lora", "3"], "lora.rank was 2 and is now 3"),
+        (["--context", "128"], "--context was 96 and is now 128"),
+        (["--long", "drop"], "--long was cut and is now drop"),
+        (["--val-fraction", "0.4"], "--val-fraction was 0.1 and is now 0.4"),
+        (["--epochs", "7"], "(--epochs 7)"),
+        (["--patience", "2"], "watch.patience was 0 and is now 2"),
+    ):
+        assert _finetune(folder, tmp_path / "run", *flags) == 2
+        error = capsys.readouterr().err
+        assert words in error
+        assert error.count("is now") == 1, error
+
+
+def test_another_model_is_not_passed_over(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _finetune(folder, tmp_path / "run", "--steps", "2", *QUICK) == 0
+    tokenizer = train_tokenizer(iter([TEXT]), "bpe:290", seed=0, log=lambda line: None)
+    other = save_base(tmp_path / "other", tokenizer, hidden_size=16)
+    capsys.readouterr()
+    same = [str(folder / "chats.jsonl"), "-o", str(tmp_path / "run")]
+    for flags in ([], ["--steps", "2", *QUICK]):
+        for model in (other, tmp_path / "gone"):
+            assert run(["finetune", str(model), *same, *flags]) == 2
+            assert f"was begun with {folder / 'model'}, not with" in capsys.readouterr().err
+    copy = shutil.copytree(folder / "model", tmp_path / "copy")
+    assert run(["finetune", str(copy), *same]) == 0
+
+
+def test_patience_without_anything_to_validate_on_is_said(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--val-fraction", "0", "--patience", "2", "--steps", "2"]
+    assert _finetune(folder, tmp_path / "run", *flags, *QUICK) == 0
+    assert "--patience has nothing to go by" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from llamita.config import ModelConfig
 from llamita.data.encoding import DocumentEncoder, Fit, Long
 from llamita.data.folder import DataFolder
 from llamita.data.held_out import fraction_near
-from llamita.data.manifest import MANIFEST_NAME, Manifest
+from llamita.data.manifest import MANIFEST_NAME, Manifest, Settings
 from llamita.data.prepare import Reporter, TooLongError, prepare
 from llamita.errors import DataError
 from llamita.text.chats import MESSAGES
@@ -39,14 +39,14 @@ class Chats:
         val_fraction: None: `USUAL_FRACTION`, or what is near it and leaves something on both sides.
         context: tokens of a row; None: as many as the longest chat needs, at most the model's own
             and `LONGEST_UNASKED`.
-        long: what becomes of longer chats.
+        long: what becomes of longer chats; None: they are dropped.
     """
 
     paths: Sequence[Path]
     val: Sequence[Path] = ()
     val_fraction: float | None = None
     context: int | None = None
-    long: Long = "drop"
+    long: Long | None = None
 
     def as_prepared(self, out: Path) -> Chats:
         """With the settings that the run in `out` prepared its chats with."""
@@ -63,6 +63,29 @@ class Chats:
             self, val=val, val_fraction=fraction, context=settings.longest, long=settings.long
         )
 
+    def differences(self, out: Path) -> list[str]:
+        """What is asked for otherwise than the run in `out` prepared its chats with."""
+        settings = _settings_of(out)
+        if settings is None:
+            return []
+        asked = {
+            "--context": (settings.longest, self.context),
+            "--long": (settings.long, self.long),
+            "--val-fraction": (settings.val_fraction, self.val_fraction),
+        }
+        return [
+            f"{name} was {old} and is now {new}"
+            for name, (old, new) in asked.items()
+            if new is not None and old is not None and new != old
+        ]
+
+
+def _settings_of(out: Path) -> Settings | None:
+    """What the chats of the run in `out` were prepared with, if they lie there."""
+    if not (out / DATA_NAME / MANIFEST_NAME).is_file():
+        return None
+    return Manifest.load(out / DATA_NAME).settings
+
 
 def prepare_chats(
     chats: Chats, out: Path, tokenizer: Tokenizer, config: ModelConfig, reporter: Reporter
@@ -74,7 +97,7 @@ def prepare_chats(
     """
     data, was_there = out / DATA_NAME, out.exists()
     limit = chats.context or min(config.max_position_embeddings, LONGEST_UNASKED)
-    fit = Fit(limit, chats.long)
+    fit = Fit(limit, chats.long or "drop")
 
     def prepared(fraction: float) -> Manifest:
         return prepare(

@@ -6,7 +6,8 @@ and its `best/` is what had the lowest validation loss.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,13 @@ from llamita.training.finetuning.chat_data import (
     prepare_chats,
 )
 from llamita.training.finetuning.defaults import TABLES, fill_in
+from llamita.training.finetuning.resuming import check_asked, check_model
+from llamita.training.records.manifest import RunManifest
 from llamita.training.records.observer import SILENT, Observer
 from llamita.training.run import Summary, train
 from llamita.training.run_folder import check_free
 from llamita.training.settings.recipe import Recipe
-from llamita.training.settings.recipe_file import build_recipe
+from llamita.training.settings.recipe_file import build_recipe, load_recipe
 from llamita.training.sources.initial import with_context
 from llamita.training.sources.model_source import ModelSource
 
@@ -45,6 +48,15 @@ class FineTuned:
     summary: Summary
     data: DataFolder
     added_tokens: tuple[str, ...]
+
+    @property
+    def trained_parameters(self) -> int:
+        """How many numbers were learned: all of the model, or those of the adapters and rows."""
+        run = self.summary.run
+        lora, shape = load_recipe(run / RECIPE).lora, RunManifest.load(run).shape
+        if lora is None or shape is None:
+            return self.summary.parameters
+        return lora.trained_values(shape)
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,16 @@ def recipe_for(
     return build_recipe(config, [f"init={model.absolute()}", *assignments], flags, TABLES)
 
 
+def _steps(epochs: float | None, out: Path) -> int | None:
+    """The steps of so many epochs in the run `out`."""
+    if epochs is None:
+        return None
+    batch = load_recipe(out / RECIPE).batch
+    data = DataFolder.open(out / DATA_NAME).dataset("train")
+    rows = make_rows(data, batch.context_length, "documents").count
+    return math.ceil(epochs * rows / (batch.sequences * batch.accumulation))
+
+
 def prepare_finetuning(
     model: Path,
     chats: Chats,
@@ -92,6 +114,7 @@ def prepare_finetuning(
     *,
     epochs: float | None = None,
     must_exist: bool = False,
+    asked: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
 ) -> Prepared:
     """Make everything ready for learning from chats in the run `out`.
@@ -102,6 +125,7 @@ def prepare_finetuning(
             which its chats were prepared as well.
         epochs: how often to read the chats, in place of a length in the recipe.
         must_exist: refuse to start anew.
+        asked: of `requested` what the caller named: a run that exists is compared with that alone.
         reporter: hears about it.
 
     Raises:
@@ -111,9 +135,19 @@ def prepare_finetuning(
     exists = (out / RECIPE).is_file()
     if must_exist and not exists:
         train(None, out, must_exist=True)  # says what is missing
-    if exists and not model.exists() and has_checkpoints(out / "checkpoints"):
+    is_saved = exists and has_checkpoints(out / "checkpoints")
+    source = ModelSource.open(str(model), "init") if model.exists() or not is_saved else None
+    if exists and (requested is None or is_saved):
+        check_model(out, model, source)
+    if is_saved and asked is not None:
+        changed = check_asked(out, asked, chats, epochs, _steps(epochs, out))
+        chats = chats.as_prepared(out)
+        requested = epochs = None
+    else:
+        changed = None
+    if source is None:
         reporter.say(f"{model} is not there any more: going on from what the run has saved")
-        return Prepared(out, DataFolder.open(out / DATA_NAME), None, must_exist=True)
+        return Prepared(out, DataFolder.open(out / DATA_NAME), changed, must_exist=True)
     if not exists and out.is_dir():
         check_free(out, (DATA_NAME,))
     if exists and requested is None:
@@ -124,12 +158,11 @@ def prepare_finetuning(
         raise ConfigError(
             f"--epochs is {epochs:g}{length}.", hint="Give one number above 0: how long to train."
         )
-    source = ModelSource.open(str(model), "init")
     config = source.checkpoint.config
     chats, wanted = _with_context(chats, wanted, config, reporter)
     tokenizer, added = _tokenizer(source.tokenizer, reporter)
     folder = prepare_chats(chats, out, tokenizer, config, reporter)
-    recipe = None
+    recipe = changed
     if requested is not None or not exists:
         if wanted.lora is not None:
             added_ids = range(source.tokenizer.vocab_size, tokenizer.vocab_size)
@@ -140,6 +173,8 @@ def prepare_finetuning(
         context = context_of(chats, folder, config)
         rows = make_rows(folder.dataset("train"), context, "documents").count
         recipe = fill_in(wanted, config, context, rows, epochs)
+        if recipe.watch.patience and not folder.manifest.val.documents:
+            reporter.say("nothing is held out, so --patience has nothing to go by: all steps run")
     return Prepared(out, folder, recipe, added, must_exist)
 
 

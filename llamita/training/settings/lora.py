@@ -43,3 +43,8 @@ class Lora(Table):
             "down_proj": inner + hidden,
         }
         return config.num_hidden_layers * self.rank * sum(sides[name] for name in self.targets)
+
+    def trained_values(self, config: ModelConfig) -> int:
+        """Those, and the numbers in the rows of `tokens`."""
+        tables = 1 if config.tie_word_embeddings else 2
+        return self.values(config) + tables * len(self.tokens) * config.hidden_size

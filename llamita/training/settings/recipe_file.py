@@ -53,8 +53,18 @@ def build_recipe(
     Raises:
         ConfigError: a setting is unknown or wrong.
     """
+    values = asked_settings(config, assignments, flags, defaults)
+    return parse_recipe(values, "the command line" if config is None else str(config))
+
+
+def asked_settings(
+    config: Path | None,
+    assignments: list[str],
+    flags: dict[str, dict[str, Any]],
+    defaults: dict[str, dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """What `build_recipe` checks: the settings that are named, by table."""
     values = {} if config is None else _read_settings(config)
-    source = "the command line" if config is None else str(config)
     for table, settings in (defaults or {}).items():
         own = values.get(table, {})
         values[table] = {**settings, **own} if isinstance(own, dict) else own
@@ -66,7 +76,7 @@ def build_recipe(
             values[table] = {**values.get(table, {}), **settings}
     for assignment in assignments:
         _assign(values, assignment)
-    return parse_recipe(values, source)
+    return values
 
 
 def parse_recipe(values: dict[str, Any], source: str) -> Recipe:
