@@ -170,7 +170,9 @@ def command(
 
     import llamita
     from llamita.cli import eval_measures as measures
+    from llamita.cli.eval_checks import check_models
 
+    check_models(models, wanted, override=override, preset=preset, tokenizer=tokenizer)
     found = []
     for path in models:  # one after the other, so that one is in memory at a time
         lm = llamita.load(

@@ -112,7 +112,8 @@ def without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _tokenizer(lm: LM) -> Tokenizer:
+def tokenizer_of(lm: LM) -> Tokenizer:
+    """The model's; TokenizerError where it has none."""
     if lm.tokenizer is None:
         raise TokenizerError(
             "this model has no tokenizer, so text cannot be scored.",
@@ -132,7 +133,7 @@ def _score_text(lm: LM, wanted: Wanted) -> TextScores:
     with progress_bar("evaluate", size / 1e6 if known else None, "MB") as bar:
         return score_texts(
             lm.model,
-            _tokenizer(lm),
+            tokenizer_of(lm),
             documents if wanted.limit_bytes is None else first_bytes(documents, wanted.limit_bytes),
             context_length=wanted.context_length,
             progress=lambda scored: bar.advance(scored / 1e6),
@@ -145,7 +146,7 @@ def _ask(lm: LM, wanted: Wanted) -> ChoiceResults:
     with progress_bar("questions", answers_of(wanted.questions), "answers") as bar:
         return multiple_choice(
             lm.model,
-            _tokenizer(lm),
+            tokenizer_of(lm),
             wanted.questions,
             prompt=wanted.prompt,
             chat=lm.chat_format if wanted.chat else None,

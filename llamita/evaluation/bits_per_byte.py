@@ -22,10 +22,12 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from llamita.config import ModelConfig
 from llamita.errors import DataError, TokenizerError
+from llamita.evaluation.beginning import document_start, window_length
 from llamita.evaluation.bootstrap import ratio_standard_error
 from llamita.evaluation.scoring import Window, score_windows
-from llamita.inference.prompts import check_token_ids, start_token_id
+from llamita.inference.prompts import check_token_ids
 from llamita.model.transformer import Transformer
 from llamita.text.documents import Document
 from llamita.tokenizer.base import Tokenizer
@@ -33,6 +35,7 @@ from llamita.tokenizer.base import Tokenizer
 Unit: TypeAlias = Literal["documents", "windows", "tokens"]
 
 WINDOW_BYTES = 1024
+_START_USE = "Bits per byte need one to predict the first token from."
 _ENCODED_CHARACTERS = 2**20  # documents tokenized together
 
 
@@ -130,13 +133,7 @@ def score_texts(
         DataError: there is no text.
         CheckpointError: the model computes no numbers.
     """
-    longest = model.config.max_position_embeddings
-    context_length = longest if context_length is None else context_length
-    if not 1 <= context_length <= longest:
-        raise DataError(
-            f"context_length is {context_length}.",
-            hint=f"It must be from 1 to the model's context, {longest}.",
-        )
+    context_length = window_length(model.config, context_length)
     windows = (
         window
         for piece in _encode(texts, tokenizer, model)
@@ -148,6 +145,14 @@ def score_texts(
         if progress is not None:
             progress(sum(window.target_bytes))
     return totals.result()
+
+
+def check_text_model(
+    tokenizer: Tokenizer, config: ModelConfig, context_length: int | None = None
+) -> None:
+    """Raise what `score_texts` would of a model before it reads a text."""
+    window_length(config, context_length)
+    document_start(tokenizer, config, _START_USE)
 
 
 def split_windows(
@@ -176,12 +181,7 @@ def _encode(
     texts: Iterable[str | Document], tokenizer: Tokenizer, model: Transformer
 ) -> Iterator[tuple[list[int], list[int], int, int]]:
     """Each text's ids behind its beginning, the bytes of each token, its document and place."""
-    start = start_token_id(tokenizer, model.config)
-    if start is None:
-        raise TokenizerError(
-            "the tokenizer has no token that marks a document's beginning (no EOS, no BOS).",
-            hint="Bits per byte need one to predict the first token from.",
-        )
+    start = document_start(tokenizer, model.config, _START_USE)
     byte_counts: dict[int, int] = {}
     for group in _groups(_placed(texts)):
         encoded = tokenizer.encode_batch([text for text, _, _ in group])

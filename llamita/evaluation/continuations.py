@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from llamita.config import ModelConfig
-from llamita.errors import DataError, TokenizerError
+from llamita.errors import DataError
+from llamita.evaluation.beginning import document_start
 from llamita.evaluation.scoring import Window, nats_and_greedy, score_windows
-from llamita.inference.prompts import check_token_ids, start_token_id
+from llamita.inference.prompts import check_token_ids
 from llamita.model.transformer import Transformer
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat import ChatFormat
@@ -54,12 +55,7 @@ def encode_continuations(
         TokenizerError: no token marks a document's beginning.
         DataError: a continuation gives no token.
     """
-    start = start_token_id(tokenizer, config)
-    if start is None:
-        raise TokenizerError(
-            "the tokenizer has no token that marks a document's beginning (no EOS, no BOS).",
-            hint="Answers need one to be read from.",
-        )
+    start = document_start(tokenizer, config, "Answers need one to be read from.")
     alone, *whole = tokenizer.encode_batch([context, *(context + text for text in continuations)])
     return _behind([start, *alone], [[start, *ids] for ids in whole], continuations, config)
 

@@ -23,6 +23,13 @@ def check_harness() -> None:
         )
 
 
+def check_tasks(tasks: Sequence[str], tasks_path: Path | None = None) -> None:
+    """Raise DataError where the harness is not installed or knows no such task."""
+    check_harness()
+    with contextlib.redirect_stdout(sys.stderr):
+        _manager(tasks, tasks_path)
+
+
 def run_tasks(
     lm: LM,
     tasks: Sequence[str],

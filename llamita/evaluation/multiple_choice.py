@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from llamita.config import ModelConfig
 from llamita.errors import DataError
 from llamita.evaluation.bootstrap import mean_standard_error
 from llamita.evaluation.continuations import (
@@ -98,7 +99,7 @@ def multiple_choice(
     """
     check_prompt(prompt)
     asked = [
-        _ask(model, tokenizer, chat, question, way, prompt)
+        _ask(model.config, tokenizer, chat, question, way, prompt)
         for question in questions
         for way in WAYS
     ]
@@ -127,6 +128,19 @@ def answers_of(questions: Sequence[Question]) -> int:
     return sum(len(question.choices) for question in questions) * len(WAYS) * 2
 
 
+def check_questions(
+    tokenizer: Tokenizer,
+    config: ModelConfig,
+    questions: Sequence[Question],
+    prompt: str = DEFAULT_PROMPT,
+    chat: ChatFormat | None = None,
+) -> None:
+    """Raise what `multiple_choice` would of a model before it scores an answer."""
+    for question in questions:
+        for way in WAYS:
+            _ask(config, tokenizer, chat, question, way, prompt)
+
+
 def check_prompt(prompt: str) -> None:
     """Raise DataError unless a prompt has one place for the question."""
     if prompt.count(_PLACE) != 1:
@@ -137,7 +151,7 @@ def check_prompt(prompt: str) -> None:
 
 
 def _ask(
-    model: Transformer,
+    config: ModelConfig,
     tokenizer: Tokenizer,
     chat: ChatFormat | None,
     question: Question,
@@ -155,9 +169,9 @@ def _ask(
 
     def encode(context: str) -> list[Continuation]:
         if chat is not None:
-            return encode_answers(chat, model.config, context, answers)
+            return encode_answers(chat, config, context, answers)
         continuations = [gap + answer for answer in answers]
-        return encode_continuations(tokenizer, model.config, context, continuations)
+        return encode_continuations(tokenizer, config, context, continuations)
 
     try:
         with_question = encode(f"{before}{text}{behind}")
@@ -165,10 +179,10 @@ def _ask(
     except DataError as error:
         raise DataError(f"{question.place}: {error.message}", hint=error.hint) from None
     longest = max(len(continuation.targets) for continuation in with_question)
-    if longest > model.config.max_position_embeddings:
+    if longest > config.max_position_embeddings:
         raise DataError(
             f"{question.place}: an answer has {longest:,} tokens; the model's context holds "
-            f"{model.config.max_position_embeddings:,}."
+            f"{config.max_position_embeddings:,}."
         )
     return _Asked(with_question, without, [len(answer.encode()) for answer in answers])
 

@@ -349,3 +349,25 @@ def test_a_report_that_fails_late_does_not_take_the_figures_along(
     data = ("--text", str(text_file), "--html", str(tmp_path / "a.html"))
     assert run(["eval", model_directory, *data, "--json"]) != 0
     assert json.loads(capsys.readouterr().out)["bits_per_byte"] > 0
+
+
+def test_what_the_second_model_lacks_is_told_before_the_first_is_measured(
+    model_directory, chat_directory, text_file, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("llamita.cli.eval_measures.measure", None)
+    text = ("--text", str(text_file))
+    path = ask(tmp_path / "q.jsonl", 0, choices=["sat", "mat" * 40])
+    chat = chats(tmp_path / "c.jsonl", {"role": "assistant", "content": "No."})
+    asked = ("--mcq", path, "--gold", "index0")
+    for second, data, told in (
+        (str(tmp_path / "none"), text, "there is nothing at"),
+        (model_directory, (*text, "--context-length", "100"), "context_length is 100"),
+        (model_directory, (*asked, "--chat"), "no chat template"),
+        (model_directory, asked, "an answer has"),
+        (model_directory, (*text, "--tools", chat), "no chat template"),
+        (model_directory, (*text, "--tasks", "no_such_task"), "no_such_task"),
+    ):
+        if "--tasks" in data:
+            pytest.importorskip("lm_eval")
+        assert run(["eval", "--compare", chat_directory, second, *data]) == 2
+        assert told in capsys.readouterr().err
