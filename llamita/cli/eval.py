@@ -173,6 +173,10 @@ def command(
     from llamita.cli.eval_checks import check_models
 
     check_models(models, wanted, override=override, preset=preset, tokenizer=tokenizer)
+    from llamita.cli.eval_settings import file_facts, settings_of
+
+    files = file_facts(wanted.sources)
+    given = {"override": override, "preset": preset, "tokenizer": tokenizer and str(tokenizer)}
     found = []
     for path in models:  # one after the other, so that one is in memory at a time
         lm = llamita.load(
@@ -184,6 +188,7 @@ def command(
             tokenizer=tokenizer,
         )
         found.append(measures.measure(lm, wanted))
+        found[-1].result["settings"] = settings_of(path, lm, wanted, files, given)
         del lm
     results = [measures.without_nan(one.result) for one in found]
     comparison = None
@@ -199,7 +204,8 @@ def command(
     else:
         print(report.as_lines(sections))
     # Last: where a disk is full now, the figures are there.
-    report.write_reports(sections, html, markdown)
+    foot = report.settings_section(results)
+    report.write_reports([*sections, foot], html, markdown)
 
 
 def _models(model: str | None, compare: tuple[str, str] | None) -> list[str]:

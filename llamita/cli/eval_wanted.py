@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,8 @@ class Wanted:
     fewshot: int | None = None
     limit: int | None = None
     chat: bool = False
+    sources: Sequence[Path] = ()  # every file that is read
+    options: Mapping[str, Any] = field(default_factory=dict)  # of what is measured, for settings
 
 
 def read_wanted(**options: Any) -> Wanted:
@@ -85,15 +87,23 @@ def read_wanted(**options: Any) -> Wanted:
     if mcq is not None:
         gold, fields = check_gold(options["gold"]), parse_fields(options["mcq_fields"])
         questions = read_questions(mcq, gold, fields)
+    files = find_text_files(_named(text, "text")).files if text else []
+    chats = _named(tools, "tools") if tools else []
+    asked = find_text_files([*([mcq] if mcq else []), *chats]).files if mcq or chats else []
+    defaults = {"field": "text", "encoding": encoding, "mcq_prompt": prompt}
     return Wanted(
-        files=find_text_files(_named(text, "text")).files if text else (),
+        sources=[file.path for file in (*files, *asked)],
+        options=_in_use(
+            {n: defaults.get(n) if value is None else value for n, value in options.items()}
+        ),
+        files=files,
         text_field=options["field"] or "text",
         encoding=encoding,
         limit_bytes=options["limit_bytes"],
         context_length=options["context_length"],
         questions=questions,
         prompt=prompt,
-        tool_cases=read_tool_cases(_named(tools, "tools")) if tools else (),
+        tool_cases=read_tool_cases(chats) if chats else (),
         constrain=not options["no_constraint"],
         speed=options["speed"],
         tasks=names,
@@ -122,6 +132,18 @@ def _check_belonging(options: Mapping[str, Any]) -> None:
                 hint=f"It does nothing there; name {wanted.replace(' and ', ' or ')}, or leave it "
                 "out.",
             )
+
+
+def _in_use(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of what is measured, with their defaults, as plain data."""
+    used = {
+        name: options[name]
+        for name, measures in _BELONGS_TO.items()
+        if options[name] is not None and any(options[measure] for measure in measures)
+    }
+    if options["tasks"]:
+        used["tasks"] = options["tasks"]
+    return {name: str(value) if isinstance(value, Path) else value for name, value in used.items()}
 
 
 def _named(paths: Sequence[str], option: str) -> list[Path]:

@@ -78,6 +78,22 @@ def sections_of(
     return sections
 
 
+def settings_section(results: Sequence[Mapping[str, Any]]) -> Section:
+    """What was measured, as each result's `settings` say it, for the foot of a page."""
+    columns = []
+    for result in results:
+        settings = dict(result["settings"])
+        column = {**settings.pop("options"), **settings}
+        for number, file in enumerate(column.pop("files"), start=1):
+            column[f"file {number}"] = file["file"]
+            column[f"file {number}, bytes"] = f"{file['bytes']:,}"
+            column[f"file {number}, SHA-256"] = file["sha256"]
+        columns.append(column)
+    names = list(dict.fromkeys(name for column in reversed(columns) for name in column))
+    rows = [(name.replace("_", " "), *(str(c.get(name, "-")) for c in columns)) for name in names]
+    return Section("What was measured", "", ("", *(str(c["model"]) for c in columns)), rows)
+
+
 def as_lines(sections: Sequence[Section]) -> str:
     """For a terminal."""
     blocks = []
@@ -165,7 +181,7 @@ def write_reports(
 
 def _block(result: Mapping[str, Any], block: str) -> Mapping[str, Any]:
     if block == "text":
-        return {name: value for name, value in result.items() if name not in TITLES}
+        return {name: value for name, value in result.items() if name not in (*TITLES, "settings")}
     found: Mapping[str, Any] = result.get(block, {})
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from dataclasses import replace
 
@@ -55,6 +56,7 @@ def test_json_holds_the_keys_and_every_byte_of_the_file(model_directory, text_fi
     result = evaluate(capsys, model_directory, "--text", str(text_file))
     lm = llamita.load(model_directory)
     expected = bits_per_byte(lm.model, lm.tokenizer, [TEXT])
+    settings = result.pop("settings")
     assert result == {
         "bits_per_byte": expected.bits_per_byte,
         "bits_per_byte_stderr": expected.bits_per_byte_stderr,
@@ -63,6 +65,17 @@ def test_json_holds_the_keys_and_every_byte_of_the_file(model_directory, text_fi
         "tokens": len(lm.tokenizer.encode(TEXT)),
         "documents": 1,
         "stderr_over": "tokens",
+    }
+    digest = hashlib.sha256(text_file.read_bytes()).hexdigest()
+    size = text_file.stat().st_size
+    assert settings == {
+        "llamita": llamita.__version__,
+        "model": model_directory,
+        "parameters": sum(p.numel() for p in lm.model.parameters()),
+        "dtype": "float32",
+        "device": str(lm.device),
+        "files": [{"file": str(text_file), "bytes": size, "sha256": digest}],
+        "options": {"field": "text", "encoding": "utf-8"},
     }
 
 
@@ -121,7 +134,9 @@ def test_text_in_another_encoding_is_scored_as_the_same_text(model_directory, tm
     path.write_bytes("the café".encode("utf-16"))
     result = evaluate(capsys, model_directory, "--text", str(path), "--encoding", "utf-16")
     path.write_bytes("the café".encode())
-    assert result == evaluate(capsys, model_directory, "--text", str(path))
+    plain = evaluate(capsys, model_directory, "--text", str(path))
+    assert result.pop("settings") != plain.pop("settings")
+    assert result == plain
     assert run(["eval", model_directory, "--text", str(path), "--encoding", "klingon"]) == 2
     assert "klingon" in capsys.readouterr().err
 
@@ -167,7 +182,7 @@ def other_directory(tmp_path_factory, model_directory):
 def test_questions_are_a_block_of_their_own(model_directory, tmp_path, capsys):
     path = ask(tmp_path / "q.jsonl", 0, 1, 2)
     result = evaluate(capsys, model_directory, "--mcq", path, "--gold", "index0")
-    assert set(result) == {"mcq"}
+    assert set(result) == {"mcq", "settings"}
     assert result["mcq"]["questions"] == 3
     assert result["mcq"]["chance"] == pytest.approx(1 / 3)
     accuracies = {w: {s: f["accuracy"] for s, f in result["mcq"][w].items()} for w in WAYS}
@@ -276,8 +291,10 @@ def test_reports_are_written_beside_the_json(model_directory, text_file, tmp_pat
     files = ("--html", str(page), "--markdown", str(markdown))
     result = evaluate(capsys, model_directory, "--text", str(text_file), *files)
     figure = f"{result['bits_per_byte']:.4f} ± {result['bits_per_byte_stderr']:.4f}"
-    assert figure in page.read_text(encoding="utf-8")
-    assert figure in markdown.read_text(encoding="utf-8")
+    digest = result["settings"]["files"][0]["sha256"]
+    for written in (page.read_text(encoding="utf-8"), markdown.read_text(encoding="utf-8")):
+        assert figure in written
+        assert digest in written
 
 
 def test_a_file_of_one_document_says_what_its_error_is_over(model_directory, tmp_path, capsys):
