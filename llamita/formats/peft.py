@@ -129,7 +129,7 @@ def _native(name: str, tensors: dict[str, StoredTensor], base: Checkpoint, path:
         return EMBEDDING
     raise CheckpointError(
         f"{path} adapts {name.rpartition('.')[0]}, which {base.path} does not have.",
-        hint="It belongs to another base. Give the right one with --base MODEL.",
+        hint="It belongs to another base. Name that: llamita merge ADAPTER -o DIR --base MODEL",
     )
 
 
@@ -159,7 +159,7 @@ def _adapted(
         raise CheckpointError(
             f"{path}: the adapter of {module} is {list(down.shape)} and {list(up.shape)}; of rank "
             f"{rank} for {base.path} it is {list(expected[0])} and {list(expected[1])}.",
-            hint="It belongs to another base. Give the right one with --base MODEL.",
+            hint="It belongs to another base. Name that: llamita merge ADAPTER -o DIR --base MODEL",
         )
 
     def apply(stored: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ def _with_rows(weight: StoredTensor, ids: list[int], rows: Tensor, path: Path) -
             f"{path} replaces rows of tokens by a table of {list(rows.shape)} for {len(ids)} ids "
             f"of {old:,} rows and {columns} columns"
             + (f"; the row of token {missing[0]:,} is nowhere." if missing else "."),
-            hint="It belongs to another base. Give the right one with --base MODEL.",
+            hint="It belongs to another base. Name that: llamita merge ADAPTER -o DIR --base MODEL",
         )
 
     def apply(stored: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ def _other_base(
 ) -> CheckpointError:
     return CheckpointError(
         f"{path} has a {name} of {list(tensor.shape)}; in {base.path} it is {list(stored.shape)}.",
-        hint="It belongs to another base. Give the right one with --base MODEL.",
+        hint="It belongs to another base. Name that: llamita merge ADAPTER -o DIR --base MODEL",
     )
 
 

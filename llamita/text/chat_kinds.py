@@ -54,7 +54,22 @@ def _openai(line: Line) -> tuple[Any, list[Any] | None]:
     messages = line["messages"]
     if not isinstance(messages, list):
         raise TokenizerError(f"messages is {_short(messages)}, which is no list.", hint=EXPECTED)
-    return [_without_function_call(message) for message in messages], tools or functions
+    plain = [_without_function_call(message) for message in messages]
+    return [one for message in plain for one in _unwrapped(message)], tools or functions
+
+
+def _unwrapped(message: Any) -> list[Any]:
+    """A tool's message, or several where one text holds the answers of several tools, without the
+    tags of Hermes around them: the chat format has its own."""
+    if not isinstance(message, dict) or message.get("role") != "tool":
+        return [message]
+    content = message.get("content")
+    if not isinstance(content, str):
+        return [message]
+    texts = _responses(content)
+    if len(texts) > 1:  # one call's id is not that of all
+        message = {key: value for key, value in message.items() if key != "tool_call_id"}
+    return [{**message, "content": text} for text in texts]
 
 
 def _without_function_call(message: Any) -> Any:
@@ -86,7 +101,7 @@ def _of_turn(turn: Any, where: str) -> Messages:
     """The messages of one turn; several where it holds the answers of several tools."""
     if not isinstance(turn, dict) or not {"from", "value"} <= turn.keys():
         if isinstance(turn, dict) and "role" in turn:
-            return [_without_function_call(turn)]
+            return _unwrapped(_without_function_call(turn))
         raise TokenizerError(
             f"{where} is {_short(turn)}.",
             hint='A turn is {"from": "human" or "gpt", "value": the text}.',

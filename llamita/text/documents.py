@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from llamita.errors import DataError
 from llamita.text.chat_kinds import EXPECTED, kinds_of
@@ -105,7 +106,7 @@ def _documents(
     for file in files:
         chunks = read_text(file, encoding, on_read)
         texts: Iterable[tuple[str, Iterable[str] | Chat]]
-        texts = _json_texts(file, chunks, field, chats) if file.kind == "jsonl" else [("", chunks)]
+        texts = [("", chunks)] if file.kind == "text" else _json_texts(file, chunks, field, chats)
         documents_before = counts.documents
         for place, text in texts:
             if isinstance(text, Chat):
@@ -141,12 +142,30 @@ def _replace_surrogates(text: str) -> tuple[str, int]:
 def _json_texts(
     file: TextFile, chunks: Iterable[str], field: str, chats: bool
 ) -> Iterator[tuple[str, list[str] | Chat]]:
-    """The line number (as `:7`) and the text or chat of each line that is not blank."""
+    """The line number (as `:7`) and the text or chat of each line that is not blank; of a list in
+    JSON the place in it (as `[6]`)."""
+    if file.kind == "json":
+        whole = "".join(chunks)
+        if whole.lstrip()[:1] == "[":
+            for index, item in enumerate(_items(whole, file)):
+                line, place = json.dumps(item), f"[{index}]"
+                text = _text_field(line, field, f"{file}{place}", chats)
+                yield place, text if isinstance(text, Chat) else [text] if text else []
+            return
+        chunks = [whole]
     for number, line in enumerate(_lines(file, chunks), start=1):
         if line.isspace() or not line:
             continue
         text = _text_field(line, field, f"{file}:{number}", chats)
         yield f":{number}", text if isinstance(text, Chat) else [text] if text else []
+
+
+def _items(text: str, file: TextFile) -> list[Any]:
+    try:
+        items = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file} begins as a JSON list and is none: {error}.") from None
+    return list(items)
 
 
 def _lines(file: TextFile, chunks: Iterable[str]) -> Iterator[str]:

@@ -16,10 +16,12 @@ from typing import Literal
 
 from llamita.errors import DataError
 
-Kind = Literal["text", "jsonl"]
+Kind = Literal["text", "jsonl", "json"]
+"""A file of the last kind is one list of what lines of JSONL are; it is read where it is named
+itself, as most files of this suffix in folders are no text."""
 KINDS: dict[str, Kind] = {".txt": "text", ".md": "text", ".jsonl": "jsonl"}
 COMPRESSIONS = (".gz", ".zst")
-READABLE = ".txt, .md and .jsonl files, each also as .gz or .zst"
+READABLE = ".txt, .md and .jsonl files, .json files by name, each also as .gz or .zst"
 
 
 @dataclass(frozen=True)
@@ -81,13 +83,19 @@ def _files_of(path: Path, skipped: Counter[str]) -> list[TextFile]:
             f"{path.as_posix()} is not a regular file.",
             hint="Text is read more than once: save it to a file first.",
         )
-    file = _classify(path)
+    file = _classify(path) or _json_list(path)
     if file is None:
         raise DataError(
             f"cannot tell what kind of text {path.as_posix()} is.",
             hint=f"llamita reads {READABLE}: convert or rename the file.",
         )
     return [file]
+
+
+def _json_list(path: Path) -> TextFile | None:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compression = suffixes.pop() if suffixes and suffixes[-1] in COMPRESSIONS else ""
+    return TextFile(path, "json", compression) if suffixes[-1:] == [".json"] else None
 
 
 def _walk(root: Path, skipped: Counter[str]) -> list[TextFile]:

@@ -220,3 +220,38 @@ def test_a_whole_list_in_one_line_gets_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a list, not a JSON object") as error:
         _documents(tmp_path / "chats.jsonl", [[{"messages": SAID}]])
     assert "jq -c" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize("form", ["messages", "conversations"])
+def test_what_a_tool_answered_loses_its_tags_in_every_form(form: str) -> None:
+    asked = [SAID[0], {"role": "assistant", "content": "", "tool_calls": [{"id": "c", **CALL}]}]
+    one = {"role": "tool", "tool_call_id": "c", "content": "<tool_response>\n108\n</tool_response>"}
+    chat = _read({form: [*asked, one, SAID[1]]})
+    assert chat.messages[2] == {"role": "tool", "tool_call_id": "c", "content": "108"}
+    both = {**one, "content": "<tool_response>1</tool_response>\n<tool_response>2</tool_response>"}
+    chat = _read({form: [*asked, both, SAID[1]]})
+    assert chat.messages[2:4] == [{"role": "tool", "content": text} for text in "12"]
+    for text in ("108", "see <tool_response>1</tool_response>"):
+        chat = _read({form: [*asked, {"role": "tool", "content": text}, SAID[1]]})
+        assert chat.messages[2]["content"] == text
+
+
+def test_a_json_file_that_is_named_is_a_list_of_chats_or_lines(tmp_path: Path) -> None:
+    alpaca = [{"instruction": "12*9?", "input": "", "output": "108"}] * 2
+    whole = tmp_path / "alpaca.json"
+    whole.write_text(json.dumps(alpaca, indent=2))
+    lines = tmp_path / "lines.JSON"
+    lines.write_text("".join(json.dumps(line) + "\n" for line in alpaca))
+    for path, places in ((whole, ("[0]", "[1]")), (lines, (":1", ":2"))):
+        found = list(read_files(find_text_files([path]).files, field="messages", chats=True))
+        assert [document.source for document in found] == [f"{path}{place}" for place in places]
+        assert [document.chat for document in found] == [Chat(SAID)] * 2
+    whole.write_text(json.dumps([*alpaca, {"prompt": "a"}]))
+    with pytest.raises(DataError, match=r"alpaca\.json\[2\] is no chat"):
+        list(read_files(find_text_files([whole]).files, field="messages", chats=True))
+    whole.write_text("[1, ")
+    with pytest.raises(DataError, match="begins as a JSON list and is none"):
+        list(read_files(find_text_files([whole]).files, field="messages", chats=True))
+    # In folders most files of this suffix are no text.
+    with pytest.raises(DataError, match="no text files"):
+        find_text_files([tmp_path])

@@ -10,7 +10,7 @@ from pathlib import Path
 from llamita.config import ModelConfig
 from llamita.data.encoding import DocumentEncoder, Fit, Long
 from llamita.data.folder import DataFolder
-from llamita.data.held_out import fraction_near
+from llamita.data.held_out import OneSidedError, fraction_near
 from llamita.data.manifest import MANIFEST_NAME, Manifest, Settings
 from llamita.data.prepare import Reporter, TooLongError, prepare
 from llamita.errors import DataError
@@ -128,6 +128,11 @@ def prepare_chats(
         if not was_there:
             with contextlib.suppress(OSError):
                 out.rmdir()  # which was made for what failed
+        if isinstance(error, OneSidedError):
+            raise OneSidedError(
+                error.message,
+                hint="Give more conversations, or another --val-fraction (0 holds nothing out).",
+            ) from error
         if not isinstance(error, DataError) or "--force" not in (error.hint or ""):
             raise
         raise DataError(

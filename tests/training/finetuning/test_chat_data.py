@@ -279,3 +279,10 @@ def test_without_a_token_that_ends_turns_answers_are_still_cut_behind_their_end(
             text = tokenizer.decode(encoded.token_ids)
             assert text.endswith((".\n", "."))
             assert text.rpartition("assistant: ")[2].startswith("There are")
+
+
+def test_hints_name_options_that_fine_tuning_has(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="side of the split") as error:
+        _prepare(tmp_path / "run", tokenizer, chats(3), val_fraction=1e-9)
+    assert "--max-document-chars" not in (error.value.hint or "")
+    assert "--val-fraction" in (error.value.hint or "")
