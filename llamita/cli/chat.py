@@ -32,7 +32,8 @@ def command(
         typer.Option(
             metavar="FILE.py|builtin[:NAMES]",
             help="What it may call: the public functions of a Python file, or what llamita brings "
-            "along (builtin:calculator,units,notes,timers); may be given several times.",
+            "along (builtin:calculator,units,notes,timers; builtin:notes=FILE keeps the notes); "
+            "may be given several times.",
         ),
     ] = None,
     system: Annotated[

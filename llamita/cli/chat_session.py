@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _HELP = """\
 /reset   forget the conversation
 /help    this text
+//usr    says /usr
 Ctrl-C   end the answer; once more, at the prompt, the chat
 Ctrl-D   end the chat"""
 _LONGEST_RESULT = 500
@@ -52,8 +53,10 @@ class Session:
         self._shows = shows
         self._partial = ""
         self.reset()
-        # A model that cannot chat so says it here, not after the first question.
-        lm.chat_prompt([*self.messages, {"role": "user", "content": "?"}], tools.toolbox)
+        # A model that cannot chat so, or tools that cannot be enforced, are told here and not after
+        # the first question.
+        first = [*self.messages, {"role": "user", "content": "?"}]
+        lm.stream_chat(first, tools.toolbox, **settings).close()
 
     def reset(self) -> None:
         """Forget all but the system message."""
@@ -147,14 +150,16 @@ def run_session(session: Session, *, prints_json: bool) -> None:
     """Answer turns until there are no more."""
     if sys.stdin is None:
         raise DataError("there is no stdin to read what is said from.")
-    if sys.stdin.isatty():
-        _talk(session)
-    else:
-        for text in _lines():
-            session.turn(text)
-    if prints_json:
-        said = {"messages": session.messages, "finish_reason": session.finish_reason}
-        print(json.dumps(said, ensure_ascii=False))
+    try:
+        if sys.stdin.isatty():
+            _talk(session)
+        else:
+            for text in _lines():
+                session.turn(text)
+    finally:  # what was answered is the user's, whatever ends the chat
+        if prints_json:
+            said = {"messages": session.messages, "finish_reason": session.finish_reason}
+            print(json.dumps(said, ensure_ascii=False))
 
 
 def _talk(session: Session) -> None:
@@ -172,10 +177,10 @@ def _talk(session: Session) -> None:
             session.reset()
             say("The conversation is forgotten.")
         elif text.startswith("/") and text[1:].isalpha():
-            say(f"there is no command {text}. /help tells which there are.")
+            say(f"there is no command {text}. /help tells which there are; /{text} says it.")
         elif text:
             try:
-                session.turn(text)
+                session.turn(text[1:] if text.startswith("//") else text)
             except KeyboardInterrupt:
                 say("\n(stopped)")
             except LlamitaError as error:

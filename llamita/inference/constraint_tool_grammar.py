@@ -91,8 +91,14 @@ def _arguments(name: str, parameters: Mapping[str, Any], alphabet: Alphabet) -> 
     try:
         return with_options(schema, "schema", alphabet)
     except GenerationError as error:
-        raise GenerationError(
-            f"the parameters of the tool {name}: {error.message}",
-            hint=f"{error.hint or ''} Or let the model write calls as it likes: "
-            "constrain_tools=False.".strip(),
-        ) from error
+        raise unenforced(name, error) from error
+
+
+def unenforced(name: str, error: GenerationError) -> GenerationError:
+    """The error of a tool whose parameters cannot be enforced, and the way out."""
+    said = error.message.replace("tools cannot be used", "they cannot be enforced")
+    return GenerationError(
+        f"the parameters of the tool {name}: {said}",
+        hint=f"{error.hint or ''} Or let the model write calls as it likes: constrain_tools=False, "
+        "on the command line --free-calls.".strip(),
+    )

@@ -11,15 +11,17 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from llamita.errors import GenerationError
 from llamita.inference.call_signs import Call, CallSigns, State
 from llamita.inference.constraint_compile import new_matcher
 from llamita.inference.constraint_tokens import TokenTable
-from llamita.inference.constraint_tool_grammar import write_tool_grammar
+from llamita.inference.constraint_tool_grammar import unenforced, write_tool_grammar
 from llamita.inference.constraints import CompiledGrammar, Matcher
 from llamita.inference.sampling import Mask
 from llamita.inference.tool_rules import ToolRules
@@ -36,15 +38,12 @@ class _Compiled:
 
     def __init__(self, rules: ToolRules, table: TokenTable) -> None:
         self._table = table
-        self._grammar = write_tool_grammar(
-            json.loads(rules.tools),
-            rules.syntax,
-            parallel=rules.parallel,
-            opened=rules.choice != "required",
-            alphabet=table.alphabet,
-            control=table.control,
-        )
-        self.compiled = self.compile()
+        tools = json.loads(rules.tools)
+        self._grammar = self._write(rules, tools)
+        try:
+            self.compiled = self.compile()
+        except GenerationError as error:
+            raise self._named(rules, tools) or error from error
         self.masks: dict[State, Mask | None] = {}
 
     def compile(self, used_up: CompiledGrammar | None = None) -> CompiledGrammar:
@@ -53,6 +52,27 @@ class _Compiled:
             matcher = new_matcher("tools", self._grammar, self._table)
             self.compiled = CompiledGrammar("tools", self._grammar, matcher)
         return self.compiled
+
+    def _write(self, rules: ToolRules, tools: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+        return write_tool_grammar(
+            tools,
+            rules.syntax,
+            parallel=rules.parallel,
+            opened=rules.choice != "required",
+            alphabet=self._table.alphabet,
+            control=self._table.control,
+        )
+
+    def _named(
+        self, rules: ToolRules, tools: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> GenerationError | None:
+        """The error of the first tool that cannot be enforced by itself."""
+        for tool in tools:
+            try:
+                new_matcher("tools", self._write(rules, [tool]), self._table)
+            except GenerationError as error:
+                return unenforced(tool[0], error)
+        return None
 
     def fits(self, written: bytes) -> bool:
         """Whether calls may begin so."""

@@ -57,6 +57,11 @@ def arguments_error(arguments: Any, parameters: Mapping[str, Any]) -> str | None
     return f"{place.lstrip('.')}: {_short(message)}" if place else _short(message)
 
 
+def fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether a value is what a schema describes."""
+    return bool(_validator(schema).is_valid(value))
+
+
 def _validator(schema: Mapping[str, Any]) -> Draft202012Validator:
     from jsonschema import Draft202012Validator
     from referencing import Registry

@@ -6,6 +6,10 @@ import json
 from decimal import Decimal
 from typing import Any
 
+from llamita.errors import ToolError
+
+_IN_WORDS = (ValueError, ZeroDivisionError, ToolError)
+
 
 def json_text(value: Any) -> str:
     """The JSON text of a result: JSON data, dataclasses, enums, dates, sets, pydantic's models.
@@ -14,13 +18,26 @@ def json_text(value: Any) -> str:
     """
     if isinstance(value, Decimal) and value.is_finite():
         return _decimal_text(value)
-    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    try:
+        text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        if "Out of range" not in str(error):
+            raise
+        raise ValueError("the result holds a number that is not finite, which JSON lacks") from None
     return text.encode("utf-8", errors="replace").decode()  # a lone surrogate is no text
 
 
 def error_text(message: str) -> str:
     """What a model reads where a call went wrong: {"error": …}."""
     return json_text({"error": message})
+
+
+def exception_text(error: BaseException) -> str:
+    """What a model reads of an exception: its kind too, where its message alone tells nothing."""
+    said, kind = str(error), type(error).__name__
+    if said and type(error) in _IN_WORDS:
+        return said
+    return f"{kind}: {said}" if said else kind
 
 
 def _plain(value: Any) -> Any:

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
+import operator
 import typing
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from llamita.errors import ToolError
+from llamita.tools.arguments import fits
 from llamita.tools.docstrings import read_docstring
+from llamita.tools.schema_parts import cleaned, collect_definitions, ordered, without_reference
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-# JSON Schema has them, but no text can be held to them; a Python set takes care of itself.
-_NOT_NEEDED = ("title", "uniqueItems")
+_NONE = object()  # no default
 
 
 class FunctionCall:
@@ -35,7 +39,7 @@ class FunctionCall:
         self._types: dict[str, TypeAdapter[Any]] = types
         functools.update_wrapper(self, function)
 
-    def __call__(self, **arguments: Any) -> Any:
+    def __call__(self, /, **arguments: Any) -> Any:
         """What the function gives. A value that is not of a parameter's type raises TypeError."""
         from pydantic import ValidationError
 
@@ -58,7 +62,8 @@ def read_function(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any
     Raises:
         ToolError: naming the parameter whose type is not given or has no JSON.
     """
-    name = getattr(function, "__name__", None)
+    plain = function.func if isinstance(function, functools.partial) else function
+    name = getattr(function, "__name__", getattr(plain, "__name__", None))
     if not callable(function) or name is None or inspect.isclass(function):
         raise ToolError(f"{function!r} is no function.", hint="Give a function, or a Tool.")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
@@ -66,7 +71,7 @@ def read_function(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any
             f"the function {name} is asynchronous.", hint="Give one that returns its result."
         )
     signature, hints = _hints(function, name)
-    description, said = read_docstring(function.__doc__)
+    description, said = read_docstring(plain.__doc__)
     properties: dict[str, Any] = {}
     definitions: dict[str, Any] = {}
     required: list[str] = []
@@ -82,16 +87,22 @@ def read_function(function: Callable[..., Any]) -> tuple[str, str, dict[str, Any
             raise ToolError(
                 f"{where} has no type.", hint=f"Give it one, such as {parameter.name}: str."
             )
-        types[parameter.name], schema = _type(hints[parameter.name], where)
-        definitions |= schema.pop("$defs", {})
-        schema = (
-            {"description": said[parameter.name], **schema} if parameter.name in said else schema
-        )
+        hint = hints[parameter.name]
+        if parameter.default is None:
+            hint = _or_none(hint)
+        types[parameter.name], schema = _type(hint, where)
+        schema = collect_definitions(schema, definitions)
+        if parameter.name in said and (
+            "description" not in schema or _says_its_class(schema, hint)
+        ):
+            schema = {**schema, "description": said[parameter.name]}
         if parameter.default is inspect.Parameter.empty:
             required.append(parameter.name)
         else:
-            schema |= _default(parameter.default, types[parameter.name])
-        properties[parameter.name] = _ordered(schema)
+            default = _default(parameter.default, types[parameter.name])
+            if default is not _NONE and fits(default, {**schema, "$defs": definitions}):
+                schema["default"] = default
+        properties[parameter.name] = ordered(schema)
     schema = {"type": "object", "properties": properties}
     if required:
         schema["required"] = required
@@ -117,6 +128,7 @@ def _type(hint: Any, where: str) -> tuple[TypeAdapter[Any], dict[str, Any]]:
     from pydantic_core import SchemaError
 
     plain, extra = _annotations(hint)
+    _check_keys(plain, where)
     try:
         adapter = TypeAdapter(plain)
         schema = adapter.json_schema()
@@ -130,13 +142,22 @@ def _type(hint: Any, where: str) -> tuple[TypeAdapter[Any], dict[str, Any]]:
         raise ToolError(
             f"{where} has the type {_named(plain)}, for which there is no JSON.", hint=hint
         ) from error
-    cleaned = _without(schema)
-    if set(cleaned) == {"$ref", "$defs"}:  # an Enum or dataclass, which nothing else names
-        name = cleaned["$ref"].removeprefix("#/$defs/")
-        if f'"#/$defs/{name}"' not in str(cleaned["$defs"]).replace("'", '"'):
-            definitions = dict(cleaned["$defs"])
-            cleaned = {**definitions.pop(name), "$defs": definitions}
-    return adapter, {**cleaned, **extra}
+    return adapter, {**without_reference(cleaned(schema)), **extra}
+
+
+def _check_keys(hint: Any, where: str) -> None:
+    """Refuse dictionaries whose keys are no texts: JSON's are, and no schema says more of them."""
+    parts = typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    if isinstance(origin, type) and issubclass(origin, Mapping) and parts:
+        key = parts[0]
+        if isinstance(key, type) and not issubclass(key, str | Enum):
+            raise ToolError(
+                f"{where} has a dictionary whose keys are of the type {_named(key)}.",
+                hint="In JSON keys are texts: take dict[str, …], or a list of pairs.",
+            )
+    for part in parts if origin is not Literal else ():
+        _check_keys(part, where)
 
 
 def _annotations(hint: Any) -> tuple[Any, dict[str, Any]]:
@@ -155,34 +176,30 @@ def _annotations(hint: Any) -> tuple[Any, dict[str, Any]]:
     return plain, extra
 
 
-def _default(value: Any, adapter: TypeAdapter[Any]) -> dict[str, Any]:
-    """What the schema says of a default; nothing of one that JSON of the type cannot write."""
+def _or_none(hint: Any) -> Any:
+    """The type of `x: int = None`, which says with its default that it may be left out."""
+    if typing.get_origin(hint) is Annotated:
+        plain, *notes = typing.get_args(hint)
+        return operator.getitem(Annotated, (plain | None, *notes))
+    return hint | None
+
+
+def _says_its_class(schema: Mapping[str, Any], hint: Any) -> bool:
+    """Whether the description is that of the type's class, which knows nothing of the parameter."""
+    plain = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    doc = plain.__doc__ if isinstance(plain, type) else None
+    return doc is not None and schema["description"] == inspect.cleandoc(doc)
+
+
+def _default(value: Any, adapter: TypeAdapter[Any]) -> Any:
+    """A default as JSON has it; of one that JSON of the type cannot write, _NONE."""
     try:
-        return {"default": adapter.dump_python(value, mode="json", warnings="error")}
+        written = adapter.dump_python(value, mode="json", warnings="error")
+        json.dumps(written, allow_nan=False)
+        adapter.validate_python(written)
     except Exception:  # pydantic passes on what the type's own code raises
-        return {}
-
-
-def _without(schema: Any, of_names: bool = False) -> Any:
-    """The schema without what pydantic adds for other uses. of_names: keys are names, not words."""
-    if isinstance(schema, list):
-        return [_without(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = {
-        key: _without(value, key in ("properties", "$defs")) if key != "default" else value
-        for key, value in schema.items()
-        if of_names or key not in _NOT_NEEDED
-    }
-    if not of_names and kept.get("type") == "object" and "properties" in kept:
-        kept.setdefault("additionalProperties", False)  # a dataclass has no others
-    return kept
-
-
-def _ordered(schema: dict[str, Any]) -> dict[str, Any]:
-    """Type and description first: so people write schemas, and models know them so."""
-    names = [name for name in ("type", "description") if name in schema]
-    return {name: schema[name] for name in [*names, *schema]}
+        return _NONE
+    return written
 
 
 def _named(hint: Any) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
 from llamita.errors import ToolError
+from llamita.tokenizer.chat_json import decode_json
 from llamita.tools.arguments import arguments_error
-from llamita.tools.results import error_text, json_text
+from llamita.tools.results import error_text, exception_text, json_text
 from llamita.tools.sources import load_tools
 from llamita.tools.tool import Tool
 
@@ -33,7 +33,7 @@ class Toolbox:
         """The tools of a file or built in.
 
         spec: a Python file, whose public functions (or what its `__all__` names) are tools;
-        "builtin"; or "builtin:calculator,notes", some of these.
+        "builtin"; or "builtin:calculator,notes", some of these ("notes=FILE" keeps them there).
 
         Raises:
             ToolError: there is no such file or tool, or the file cannot be run.
@@ -71,7 +71,7 @@ class Toolbox:
         try:
             return json_text(function(**_read(arguments)))
         except (Exception, SystemExit) as error:  # whatever it is, the chat goes on
-            return error_text(str(error) or type(error).__name__)
+            return error_text(exception_text(error))
 
     def refuse(self, name: str, arguments: Mapping[str, Any] | str) -> str | None:
         """Why `run` would not call the tool, in one line; None: it would."""
@@ -90,9 +90,5 @@ class Toolbox:
 
 def _read(arguments: Mapping[str, Any] | str) -> Any:
     if isinstance(arguments, str):
-        return json.loads(arguments, parse_constant=_no_constant)
+        return decode_json(arguments)
     return arguments
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")

@@ -45,7 +45,16 @@ def test_notes_of_a_file_are_there_again(tmp_path: Path) -> None:
     assert ask(again, "add_note", text="c") == {"number": 3}
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", '{"last": 1, "notes": {"1": 2}}', "{", '{"last":'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("[]", "{}", '{"last": 1, "notes": {"1": 2}}', "{", '{"last":'),
+        '{"last": Infinity, "notes": {}}',
+        '{"last": 1e999, "notes": {}}',
+        '{"last": 1, "notes": {"0": "a"}}',
+        '{"last": 1, "notes": {"-3": "a"}}',
+    ],
+)
 def test_a_file_that_holds_no_notes_is_left_alone(tmp_path: Path, content: str) -> None:
     file = tmp_path / "notes.json"
     file.write_text(content)
@@ -102,3 +111,38 @@ def test_every_built_in_tool_says_what_its_parameters_are() -> None:
         for parameter in function["parameters"]["properties"].values():
             assert parameter["type"]
             assert parameter["description"]
+
+
+def test_timers_that_are_over_make_room() -> None:
+    now = [0.0]
+    toolbox = Toolbox(builtin_tools(["timers"], clock=lambda: now[0]))
+    for number in range(100):
+        assert ask(toolbox, "set_timer", seconds=1 + number)["timer"] == number + 1
+    assert "100 timers are running" in ask(toolbox, "set_timer", seconds=5)["error"]
+    now[0] = 2.0
+    assert ask(toolbox, "set_timer", seconds=500) == {"timer": 101, "seconds": 500, "label": ""}
+    assert [timer["timer"] for timer in ask(toolbox, "list_timers")] == [*range(2, 102)]
+
+
+def test_a_timer_may_be_cancelled() -> None:
+    toolbox = Toolbox(builtin_tools(["timers"], clock=lambda: 0.0))
+    ask(toolbox, "set_timer", seconds=10, label="tea")
+    assert ask(toolbox, "cancel_timer", timer=1) == {"cancelled": 1, "label": "tea"}
+    assert ask(toolbox, "cancel_timer", timer=1) == {"error": "there is no timer 1"}
+    assert ask(toolbox, "set_timer", seconds=10)["timer"] == 2
+    assert len(ask(toolbox, "list_timers")) == 1
+
+
+def test_a_file_of_notes_may_have_other_writers(tmp_path: Path) -> None:
+    spec = f"builtin:notes={tmp_path / 'notes.json'}"
+    one, other = Toolbox.load(spec), Toolbox.load(spec)
+    assert ask(one, "add_note", text="a") == {"number": 1}
+    assert ask(other, "add_note", text="b") == {"number": 2}
+    assert ask(one, "delete_note", number=2) == {"deleted": "b"}
+    assert ask(other, "list_notes") == [{"number": 1, "text": "a"}]
+
+
+@pytest.mark.parametrize("spec", ["builtin:notes=", "builtin:timers=x", "builtin:notes=a,notes=b"])
+def test_notes_alone_have_a_file(spec: str) -> None:
+    with pytest.raises(ToolError, match="built-in tools are given as"):
+        Toolbox.load(spec)

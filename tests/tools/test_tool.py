@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -265,7 +264,6 @@ def unknown_name(a: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa:
         (later, "later is asynchronous"),
         (unknown_name, "types of unknown_name cannot be read: .*Nowhere"),
         (Shop, "is no function"),
-        (functools.partial(google), "is no function"),
         (3, "3 is no function"),
         (lambda: 1, "a tool is named '<lambda>'"),
     ],

@@ -62,7 +62,7 @@ def test_arguments_may_be_an_object_or_its_text() -> None:
         ("fail", {"message": "over there"}, "over there"),
         ("fail", {"message": ""}, "RuntimeError"),
         ("leave", {}, "3"),
-        ("give", {"what": "nan"}, "Out of range float values"),
+        ("give", {"what": "nan"}, "a number that is not finite"),
         ("give", {"what": "object"}, "has no JSON"),
         ("give", {"what": "nothing"}, "nothing"),
     ],

@@ -17,7 +17,7 @@ BUILT_IN = {
     "calculator": ("calculator",),
     "units": ("convert_units",),
     "notes": ("add_note", "list_notes", "delete_note"),
-    "timers": ("set_timer", "list_timers"),
+    "timers": ("set_timer", "list_timers", "cancel_timer"),
 }
 """The groups by which they are named (`builtin:calculator,notes`), and their tools."""
 
@@ -45,7 +45,7 @@ def builtin_tools(
     notes, timers = Notes(notes_file), Timers(clock)
     functions: list[Callable[..., object]] = [
         *(convert_units, notes.add_note, notes.list_notes, notes.delete_note),
-        *(timers.set_timer, timers.list_timers),
+        *(timers.set_timer, timers.list_timers, timers.cancel_timer),
     ]
     made = [calculator_tool(), *map(Tool.of, functions)]
     chosen = {tool for name in wanted for tool in known[name]}

@@ -16,6 +16,7 @@ _MOST = 1000
 class Notes:
     """Numbered notes; a number is not used again. file: where they are kept, made when needed.
 
+    A file is read before each use, for others may write into it.
     Raises ToolError where the file holds something else.
     """
 
@@ -23,8 +24,7 @@ class Notes:
         self._file = file
         self._notes: dict[int, str] = {}
         self._last = 0
-        if file is not None and file.exists():
-            self._read(file)
+        self._refresh()
 
     def add_note(self, text: Annotated[str, {"minLength": 1, "maxLength": _LONGEST}]) -> Any:
         """Write a note down.
@@ -32,6 +32,7 @@ class Notes:
         Args:
             text: What the note says.
         """
+        self._refresh()
         if len(self._notes) >= _MOST:
             raise ValueError(f"there are {_MOST} notes already; delete one first")
         number = self._last + 1
@@ -40,6 +41,7 @@ class Notes:
 
     def list_notes(self) -> Any:
         """List all notes with their numbers."""
+        self._refresh()
         return [{"number": number, "text": text} for number, text in self._notes.items()]
 
     def delete_note(self, number: Annotated[int, {"minimum": 1}]) -> Any:
@@ -48,6 +50,7 @@ class Notes:
         Args:
             number: The note's number.
         """
+        self._refresh()
         if number not in self._notes:
             raise ValueError(f"there is no note {number}")
         rest = dict(self._notes)
@@ -60,15 +63,19 @@ class Notes:
             write_json(self._file, {"last": last, "notes": {str(n): t for n, t in notes.items()}})
         self._notes, self._last = notes, last
 
-    def _read(self, file: Path) -> None:
-        kept = read_json(file, ToolError)
+    def _refresh(self) -> None:
+        if self._file is None or not self._file.exists():
+            return
+        kept = read_json(self._file, ToolError)
         try:
             notes = {int(number): text for number, text in kept["notes"].items()}
             last = max([int(kept["last"]), *notes])
             if not all(isinstance(text, str) for text in notes.values()):
                 raise TypeError("a note is no text")
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            if min(notes, default=1) < 1 or last < 0 or len(notes) < len(kept["notes"]):
+                raise ValueError("notes are numbered from 1, each otherwise")
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
             raise ToolError(
-                f"{file} holds no notes of llamita.", hint="Name another file for the notes."
+                f"{self._file} holds no notes of llamita.", hint="Name another file for the notes."
             ) from error
         self._notes, self._last = notes, last

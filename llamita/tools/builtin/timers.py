@@ -12,11 +12,15 @@ _MOST = 100
 
 
 class Timers:
-    """Timers that count down by a clock, in seconds. They do not ring: they are asked."""
+    """Timers that count down by a clock, in seconds. They do not ring: they are asked.
+
+    A number is not used again. Those that are over are listed until their place is needed.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._ends: list[tuple[float, str]] = []
+        self._timers: dict[int, tuple[float, str]] = {}  # when each is over, and its label
+        self._last = 0
 
     def set_timer(
         self,
@@ -29,15 +33,31 @@ class Timers:
             seconds: After how many seconds it is over.
             label: What it is for.
         """
-        if len(self._ends) >= _MOST:
-            raise ValueError(f"there are {_MOST} timers already")
-        self._ends.append((self._clock() + seconds, label))
-        return {"timer": len(self._ends), "seconds": seconds, "label": label}
+        now = self._clock()
+        over = [number for number, (end, _) in self._timers.items() if end <= now]
+        if len(self._timers) - len(over) >= _MOST:
+            raise ValueError(f"{_MOST} timers are running already; cancel one first")
+        if len(self._timers) >= _MOST:  # the oldest that is over is forgotten
+            del self._timers[over[0]]
+        self._last += 1
+        self._timers[self._last] = (now + seconds, label)
+        return {"timer": self._last, "seconds": seconds, "label": label}
 
     def list_timers(self) -> Any:
         """List all timers with the seconds that each has left; 0 is over."""
         now = self._clock()
         return [
             {"timer": number, "label": label, "seconds_left": max(0, math.ceil(end - now))}
-            for number, (end, label) in enumerate(self._ends, start=1)
+            for number, (end, label) in self._timers.items()
         ]
+
+    def cancel_timer(self, timer: Annotated[int, {"minimum": 1}]) -> Any:
+        """Cancel a timer.
+
+        Args:
+            timer: The timer's number.
+        """
+        if timer not in self._timers:
+            raise ValueError(f"there is no timer {timer}")
+        _, label = self._timers.pop(timer)
+        return {"cancelled": timer, "label": label}
