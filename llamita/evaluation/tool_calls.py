@@ -18,6 +18,7 @@ from llamita.evaluation.tool_cases import Call, ToolCase
 from llamita.inference.lm import LM
 from llamita.inference.stopping import context_length
 from llamita.inference.tool_loop import call_of
+from llamita.tokenizer.chat_tools import described, parameters_of
 from llamita.tools.arguments import arguments_error
 
 MAX_TOKENS = 256
@@ -168,8 +169,8 @@ def _answer(lm: LM, case: ToolCase, generation: Any) -> ToolAnswer:
 
 
 def _schemas(case: ToolCase) -> dict[str, Mapping[str, Any]]:
-    functions = [tool.get("function", tool) for tool in case.tools or ()]
-    return {function["name"]: function.get("parameters") or {} for function in functions}
+    functions = map(described, case.tools or ())
+    return {function["name"]: parameters_of(function) for function in functions}
 
 
 def _with_defaults(call: Call | tuple[str, Any], schemas: Mapping[str, Mapping[str, Any]]) -> Any:

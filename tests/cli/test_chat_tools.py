@@ -180,3 +180,10 @@ def test_a_turn_whose_tools_have_run_is_kept(chat: Chat, monkeypatch: pytest.Mon
     assert "no more" in err
     assert "108" in chat.prompts()[1]
     assert "the turn ended before" in chat.prompts()[1]
+
+
+def test_two_strokes_say_what_begins_with_one(chat: Chat) -> None:
+    code, out, err = chat(["A."], Terminal("/usr", "//usr"))
+    assert (code, out) == (0, "A.\n")
+    assert "//usr says it" in err
+    assert "user\n/usr<|im_end|>" in chat.prompts()[0]
