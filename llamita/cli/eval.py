@@ -187,7 +187,7 @@ def command(
             preset=preset,
             tokenizer=tokenizer,
         )
-        found.append(measures.measure(lm, wanted))
+        found.append(measures.measure(lm, wanted, for_comparison=compare is not None))
         found[-1].result["settings"] = settings_of(path, lm, wanted, files, given)
         del lm
     results = [measures.without_nan(one.result) for one in found]

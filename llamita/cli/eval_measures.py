@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from llamita.evaluation.bits_per_byte import TextScores
+    from llamita.evaluation.harness import TaskResults
     from llamita.evaluation.multiple_choice import ChoiceResults
     from llamita.evaluation.tool_calls import ToolResults
     from llamita.inference.lm import LM
@@ -30,10 +31,11 @@ class Found:
     text: TextScores | None = None
     choices: ChoiceResults | None = None
     tools: ToolResults | None = None
+    tasks: TaskResults | None = None
 
 
-def measure(lm: LM, wanted: Wanted) -> Found:
-    """Everything that is wanted, of one model."""
+def measure(lm: LM, wanted: Wanted, *, for_comparison: bool = False) -> Found:
+    """Everything that is wanted, of one model; for a comparison also what each question brought."""
     found = Found()
     if wanted.files:
         found.text = _score_text(lm, wanted)
@@ -59,14 +61,16 @@ def measure(lm: LM, wanted: Wanted) -> Found:
     if wanted.tasks:
         from llamita.evaluation.harness import run_tasks
 
-        found.result["tasks"] = run_tasks(
+        found.tasks = run_tasks(
             lm,
             wanted.tasks,
             tasks_path=wanted.tasks_path,
             fewshot=wanted.fewshot,
             limit=wanted.limit,
             chat=wanted.chat,
+            per_question=for_comparison,
         )
+        found.result["tasks"] = dict(found.tasks.figures)
     return found
 
 
@@ -90,7 +94,28 @@ def compare(first: Found, second: Found) -> dict[str, Any]:
             if of:
                 answers = compare_answers(right, _right(second.tools, calls)[0], of)
                 comparison["tools"][name] = asdict(answers)
+    if first.tasks is not None and second.tasks is not None:
+        comparison["tasks"] = _compare_tasks(first.tasks, second.tasks)
     return comparison
+
+
+def _compare_tasks(first: TaskResults, second: TaskResults) -> dict[str, dict[str, Any]]:
+    """By task and figure, question by question."""
+    import numpy as np
+
+    from llamita.evaluation.comparison import compare_answers
+
+    tasks: dict[str, dict[str, Any]] = {}
+    for (task, figure), points in first.points.items():
+        others = second.points.get((task, figure), {})
+        if points.keys() != others.keys():
+            say(f"{task}: {figure} is not compared: the harness has no pairs of answers for it.")
+            continue
+        pairs = np.array([(points[number], others[number]) for number in points])
+        # Not all figures are right or wrong; of those that are, this is McNemar's test too.
+        answers = compare_answers(pairs[:, 0], pairs[:, 1], range(len(pairs)))
+        tasks.setdefault(task, {})[figure] = asdict(answers)
+    return tasks
 
 
 def _right(results: ToolResults, with_calls: bool) -> tuple[np.ndarray, list[int]]:

@@ -5,13 +5,25 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib.util
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from llamita.errors import DataError, LlamitaError
 from llamita.inference.lm import LM
+
+
+@dataclass(frozen=True)
+class TaskResults:
+    """figures: the harness's, by task (and group), under its own names: `acc,none`, …. points: what
+    each question brought, by task and name of the figure, then by the number of the question; of
+    figures that are the mean of them alone."""
+
+    figures: Mapping[str, dict[str, Any]]
+    points: Mapping[tuple[str, str], Mapping[int, float]]
 
 
 def check_harness() -> None:
@@ -38,13 +50,15 @@ def run_tasks(
     fewshot: int | None = None,
     limit: int | None = None,
     chat: bool = False,
-) -> dict[str, dict[str, Any]]:
-    """The harness's figures by task (and group), under its own names: `acc,none`, ….
+    per_question: bool = False,
+) -> TaskResults:
+    """Let the harness put its questions to a model.
 
     tasks: names of tasks, groups or tags; or paths of their YAML files. tasks_path: a folder of
     such files; a name that is found there is not looked for among the harness's own. fewshot:
     examples before each question; None: as the task says. limit: only so many questions of each
-    task. chat: questions are put through the model's chat template.
+    task. chat: questions are put through the model's chat template. per_question:
+    also keep what each question brought, for a comparison.
 
     Raises:
         DataError: the harness is not installed, or it knows no such task, or cannot load one.
@@ -66,7 +80,7 @@ def run_tasks(
                 num_fewshot=fewshot,
                 limit=limit,
                 apply_chat_template=chat,
-                log_samples=False,
+                log_samples=per_question,
             )
         except LlamitaError:
             raise
@@ -76,7 +90,8 @@ def run_tasks(
                 f"the harness cannot run {', '.join(tasks)}: {reason}.",
                 hint="Most of its tasks are downloaded; --debug shows where it failed.",
             ) from error
-    return {name: _figures(found) for name, found in results["results"].items()}
+    figures = {name: _figures(found) for name, found in results["results"].items()}
+    return TaskResults(figures, _points(results["samples"], figures) if per_question else {})
 
 
 def _manager(tasks: Sequence[str], tasks_path: Path | None) -> Any:
@@ -102,6 +117,27 @@ def _manager(tasks: Sequence[str], tasks_path: Path | None) -> Any:
 
 def _unknown(tasks: Sequence[str], manager: Any) -> list[str]:
     return [name for name in tasks if name not in manager.all_tasks and not Path(name).is_file()]
+
+
+def _points(
+    samples: Mapping[str, Sequence[Mapping[str, Any]]], figures: Mapping[str, Mapping[str, Any]]
+) -> dict[tuple[str, str], dict[int, float]]:
+    points: dict[tuple[str, str], dict[int, float]] = {}
+    for task, questions in samples.items():
+        for question in questions:
+            for metric in question["metrics"]:
+                if isinstance(value := question[metric], int | float):
+                    name = task, f"{metric},{question['filter']}"
+                    points.setdefault(name, {})[question["doc_id"]] = float(value)
+
+    def is_mean(name: tuple[str, str]) -> bool:
+        """Perplexities and F scores are none: their questions say nothing alone."""
+        task, metric = name
+        figure = figures.get(task, {}).get(metric)
+        values = points[name].values()
+        return figure is not None and math.isclose(figure, sum(values) / len(values), abs_tol=1e-9)
+
+    return {name: points[name] for name in points if is_mean(name)}
 
 
 def _figures(found: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ import lm_eval
 from lm_eval.api.instance import Instance
 from lm_eval.tasks import TaskManager
 
+from llamita.evaluation.comparison import mcnemar_p_value
 from llamita.evaluation.harness import run_tasks
 from llamita.evaluation.lm_eval import LlamitaLM, main
 
@@ -334,6 +335,24 @@ def test_the_command_prints_the_harnesses_figures(plain_model, tasks, capsys):
     for task in found["tasks"]:
         for metric in ("acc,none", "acc_stderr,none", "acc_norm,none", "exact_match,none"):
             assert found["tasks"][task].get(metric) == expected[task].get(metric)
+
+
+def test_two_models_are_compared_question_by_question(plain_model, tasks, tmp_path, capsys):
+    lm = llamita.load(plain_model)
+    other = str(tmp_path / "other")
+    save_model_directory(Transformer(lm.config).initialize(7), other, lm.tokenizer)
+    data = ("--tasks", "own_choice", "--tasks-path", str(tasks), "--json")
+    assert run(["eval", "--compare", plain_model, other, *data]) == 0
+    found = json.loads(capsys.readouterr().out)
+    compared = found["comparison"]["tasks"]["own_choice"]
+    for figure in ("acc,none", "acc_norm,none"):
+        first, second = (found[model]["tasks"]["own_choice"][figure] for model in ("a", "b"))
+        one = compared[figure]
+        assert one["difference"] == pytest.approx(first - second)
+        assert one["only_first"] - one["only_second"] == round((first - second) * one["questions"])
+        assert one["p_value"] == pytest.approx(
+            mcnemar_p_value(one["only_first"], one["only_second"])
+        )
 
 
 @pytest.mark.slow  # all of the harness's own tasks are read
