@@ -11,8 +11,8 @@ scores, each with its own winner:
                 prompt alone): how much the question tells of the answer, however common its words
                 are (Holtzman et al. 2021, arXiv:2104.08315)
 
-Answers that share the best score share the point. Nothing is chosen after the fact: all figures
-stand side by side, beside what guessing gives.
+Answers that share the best score share the point, but for answers with one text, which are one.
+Nothing is chosen after the fact: all figures stand side by side, beside what guessing gives.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def multiple_choice(
         tokens = [len(continuation.targets) for continuation in one.with_question]
         scores = (known, known / one.answer_bytes, known / tokens, known - unknown)
         for score, values in zip(SCORES, scores, strict=True):
-            points[way, score].append(_point(values, question.gold))
+            points[way, score].append(_point(values, _right_places(question, way)))
     longest = model.config.max_position_embeddings
     is_cut = [any(c.length > longest for c in one.with_question) for one in asked]
     return ChoiceResults(
@@ -187,6 +187,14 @@ def _ask(
     return _Asked(with_question, without, [len(answer.encode()) for answer in answers])
 
 
-def _point(scores: np.ndarray, gold: int) -> float:
+def _right_places(question: Question, way: str) -> list[int]:
+    """The gold; of full answers also another choice with the very same text."""
+    if way == "letters":
+        return [question.gold]
+    right = question.choices[question.gold]
+    return [place for place, choice in enumerate(question.choices) if choice == right]
+
+
+def _point(scores: np.ndarray, right: Sequence[int]) -> float:
     best = scores == scores.max()
-    return float(best[gold] / best.sum())
+    return float(best[list(right)].sum() / best.sum())

@@ -118,6 +118,7 @@ def _read(line: Any, place: str, gold: Gold, fields: Mapping[str, str]) -> Quest
         raise DataError(f"{place} has {len(choices)} choices; a question has two or more.")
     if len(choices) > len(LETTERS):
         raise DataError(f"{place} has {len(choices)} choices; there are {len(LETTERS)} letters.")
+    _check_characters((question, *choices), place)
     names: Sequence[str] = choices
     if gold == "label":
         names = _several(line, fields["labels"], place)
@@ -133,7 +134,8 @@ def _place_of(value: Any, gold: Gold, names: Sequence[str], place: str) -> int:
     if gold in ("index0", "index1"):
         is_number = isinstance(value, int) and not isinstance(value, bool)
         if is_number or (isinstance(value, str) and value.strip().isdecimal()):
-            number = int(value) - (gold == "index1")
+            # Of so many digits none is a choice, and Python reads no more than some thousand.
+            number = int(value) - (gold == "index1") if len(str(value).strip()) < 20 else -1
             found = [number] if 0 <= number < len(names) else []
     elif gold == "letter":
         letters = LETTERS[: len(names)]
@@ -145,12 +147,28 @@ def _place_of(value: Any, gold: Gold, names: Sequence[str], place: str) -> int:
     if len(found) == 1:
         return found[0]
     raise DataError(
-        f"{place}: the gold is {value!r}, which names "
+        f"{place}: the gold is {_short(value)}, which names "
         f"{f'{len(found)} of the' if found else 'none of the'} {len(names)} choices.",
         hint=f"--gold {gold} means {_GOLDS[gold]}. The others: "
         + "; ".join(f"{name}, {meaning}" for name, meaning in _GOLDS.items() if name != gold)
         + ".",
     )
+
+
+def _check_characters(texts: Sequence[str], place: str) -> None:
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{place}: {_short(text)} holds half a character, {text[error.start]!r}.",
+                hint="JSON spells a character beyond U+FFFF with two \\u escapes; one is missing.",
+            ) from None
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:80]}… ({len(shown):,} characters)"
 
 
 def _several(line: Mapping[str, Any], path: str, place: str) -> tuple[str, ...]:

@@ -88,6 +88,13 @@ def test_a_model_that_knows_nothing_gets_what_guessing_gets(random_model, word_t
     assert summary["full"]["pmi"]["accuracy"] == pytest.approx(summary["chance"])
 
 
+def test_a_choice_with_the_golds_text_is_right_too(random_model, word_tokenizer):
+    choices = ("Paris", "Paris", "Rome or Madrid")
+    questions = [Question("What?", choices, gold, "q:1") for gold in range(3)]
+    points = multiple_choice(random_model(0), word_tokenizer, questions).points["full", "sum"]
+    assert points.tolist() in ([1, 1, 0], [0, 0, 1])
+
+
 def test_a_prompt_of_ones_own_and_what_it_must_have(random_model, word_tokenizer):
     model = random_model()
     plainest = multiple_choice(model, word_tokenizer, QUESTIONS, prompt="{question}")

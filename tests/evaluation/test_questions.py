@@ -156,3 +156,16 @@ def test_the_way_of_golds_is_never_guessed():
         with pytest.raises(DataError, match="--gold") as error:
             check_gold(gold)
         assert "index0" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, " " + "1" * 30])
+def test_a_gold_of_many_digits_is_told_with_its_line_and_not_whole(write, value):
+    with pytest.raises(DataError, match=r"questions\.jsonl:1: the gold is '") as error:
+        read_questions(write(line(value)), "index0")
+    assert len(error.value.message) < 300
+
+
+@pytest.mark.parametrize("others", [{"question": "\ud83e?"}, {"choices": ["a", "\ud83e", "b"]}])
+def test_half_a_character_is_told_with_its_line(write, others):
+    with pytest.raises(DataError, match=r"questions\.jsonl:1: .* holds half a character"):
+        read_questions(write(line(0, **others)), "index0")
