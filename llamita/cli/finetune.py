@@ -21,9 +21,9 @@ def command(
         list[Path],
         typer.Argument(
             metavar="CHATS.jsonl",
-            help="Conversations, one a line (or one list in .json), also as .gz or .zst: Hermes' or OpenAI's messages and "
-            "tools, ShareGPT's conversations, Alpaca's instruction, input and output; told apart "
-            "line by line.",
+            help="Conversations, one a line or one list in a .json, also as .gz or .zst: Hermes' "
+            "or OpenAI's messages and tools, ShareGPT's conversations, Alpaca's instruction, input "
+            "and output; told apart line by line.",
         ),
     ],
     *,

@@ -9,14 +9,15 @@ which that answer alone is learned: what stands before it is what the model is g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from llamita.data.chat_checks import calls_undeclared, place_reasoning
 from llamita.errors import DataError, TokenizerError
 from llamita.text.chats import Chat
 from llamita.text.documents import Document
@@ -68,7 +69,8 @@ class DocumentEncoder:
 
     `chats` are those that came out, `dropped` those that did not, being longer than `fit` lets
     them: `on_dropped` hears of each, with the tokens of a row that it, or what it can be cut to,
-    would fit into. `cut` came out shorter, and `split` as several.
+    would fit into. `cut` came out shorter, and `split` as several; in `unreasoned` reasoning is
+    lost, and `undeclared` call tools that they do not declare.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class DocumentEncoder:
         self.loss = loss
         self.fit = fit
         self.chats = self.dropped = self.cut = self.split = 0
+        self.unreasoned = self.undeclared = 0
         self._on_dropped = on_dropped
 
     def encode(self, documents: Iterator[Document]) -> Iterator[tuple[Document, Encoded]]:
@@ -113,6 +116,12 @@ class DocumentEncoder:
     def _encode_chat(self, document: Document, chat: Chat) -> list[Encoded]:
         """The examples of a chat; none where it is dropped."""
         source = document.source
+        chat, is_lost = place_reasoning(chat, self._format.template)
+        if is_lost and not any(_is_learned(message) for message in chat.messages):
+            raise DataError(
+                f"{source}: the assistant only reasons, and the chat template has no place for it.",
+                hint="Leave the conversation out, or give the model a template with reasoning.",
+            )
         is_split = False
         try:
             examples = [self._written(chat)]
@@ -131,6 +140,8 @@ class DocumentEncoder:
             examples = fitting
         self.chats += 1
         self.split += is_split
+        self.unreasoned += is_lost
+        self.undeclared += calls_undeclared(chat)
         return [self._encoded(*example) for example in examples]
 
     def _written(self, chat: Chat, last_turn_only: bool = False) -> _Example:
@@ -150,7 +161,7 @@ class DocumentEncoder:
         """An example for each answer: the chat up to it, with that answer alone to be learned."""
         found = []
         for index, message in enumerate(chat.messages):
-            if message["role"] == "assistant" and message.get("weight", 1) != 0:
+            if _is_learned(message):
                 try:
                     beginning = Chat(chat.messages[: index + 1], chat.tools)
                     found.append(self._written(beginning, last_turn_only=True))
@@ -200,6 +211,10 @@ class DocumentEncoder:
             template = BUILT_IN[DEFAULT_FORMAT].template
             self.tokenizer = self.tokenizer.with_chat_template(template)
         return ChatFormat.of(self.tokenizer)
+
+
+def _is_learned(message: Mapping[str, Any]) -> bool:
+    return message["role"] == "assistant" and bool(message.get("weight", 1))
 
 
 def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:

@@ -124,6 +124,8 @@ class Manifest(BaseModel):
     dropped_chats: int = 0
     cut_chats: int = 0
     split_chats: int = 0
+    unreasoned_chats: int = 0
+    undeclared_chats: int = 0
     also_held_out: int = 0
     held_out: list[str] = []
     tokenizer: TokenizerInfo

@@ -209,6 +209,8 @@ def _write_data(
         dropped_chats=encoder.dropped,
         cut_chats=encoder.cut,
         split_chats=encoder.split,
+        unreasoned_chats=encoder.unreasoned,
+        undeclared_chats=encoder.undeclared,
         also_held_out=sides.also_held_out,
         held_out=held_out.names,
         tokenizer=TokenizerInfo(

@@ -207,5 +207,15 @@ def _counted(manifest: Manifest, limit: int) -> Iterator[str]:
             "otherwise than they are generated: each answer is an example of its own, counted as a "
             "conversation"
         )
+    if manifest.unreasoned_chats:
+        yield (
+            f"{manifest.unreasoned_chats:,} conversations lose their reasoning: the chat template "
+            "has no place for it"
+        )
+    if manifest.undeclared_chats:
+        yield (
+            f"{manifest.undeclared_chats:,} conversations call tools that neither their tools nor "
+            "their system text name"
+        )
     if manifest.also_held_out:
         yield f"{manifest.also_held_out:,} conversations are held out too: not trained on"

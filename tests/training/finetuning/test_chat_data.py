@@ -286,3 +286,37 @@ def test_hints_name_options_that_fine_tuning_has(tokenizer: Tokenizer, tmp_path:
         _prepare(tmp_path / "run", tokenizer, chats(3), val_fraction=1e-9)
     assert "--max-document-chars" not in (error.value.hint or "")
     assert "--val-fraction" in (error.value.hint or "")
+
+
+def test_reasoning_without_a_place_and_calls_of_unknown_tools_are_counted(
+    plain_tokenizer: Tokenizer, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    lines = chats(4)
+    lines[0]["messages"][1]["reasoning_content"] = "why, 7"
+    lines[1]["messages"][1] = {"role": "assistant", "thinking": "there are 7"}
+    call = {"type": "function", "function": {"name": "count", "arguments": {}}}
+    lines[2]["messages"][1] = {"role": "assistant", "content": "", "tool_calls": [call]}
+    lines[3] = {**lines[2], "tools": [{"name": "count"}]}
+    manifest, said = _prepare(tmp_path / "run", tokenizer, lines, val_fraction=0.0)
+    assert (manifest.unreasoned_chats, manifest.undeclared_chats) == (2, 1)
+    assert any("2 conversations lose their reasoning" in line for line in said)
+    assert any("1 conversations call tools" in line for line in said)
+    data = DataFolder.open(tmp_path / "run" / "data").dataset("train")
+    mask = data.read_mask(0, data.tokens)
+    ids = data.read(0, data.tokens)
+    assert mask is not None
+    ends = ids[mask.astype(bool)] == tokenizer.special_tokens["<|im_end|>"]
+    assert int(ends.sum()) == 7  # the turn that would have been empty is not learned
+    only = {"messages": lines[1]["messages"][:2]}
+    with pytest.raises(DataError, match="the assistant only reasons"):
+        _prepare(tmp_path / "only", tokenizer, [only])
+    # A template that knows the blocks of a content alone gets it as one.
+    inline = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}{# </think> #}"
+    )
+    able = plain_tokenizer.with_chat_template(inline)
+    manifest, said = _prepare(tmp_path / "inline", able, lines[:2], val_fraction=0.0)
+    assert manifest.unreasoned_chats == 0
+    data = DataFolder.open(tmp_path / "inline" / "data").dataset("train")
+    assert "<think>\nthere are 7\n</think>" in able.decode(data.read(0, data.tokens).tolist())
