@@ -149,20 +149,38 @@ def tokenizer_of(lm: LM) -> Tokenizer:
 
 def _score_text(lm: LM, wanted: Wanted) -> TextScores:
     from llamita.evaluation.bits_per_byte import score_texts
-    from llamita.text.documents import read_files
+    from llamita.text.documents import ReadCounts, read_files
 
-    documents = read_files(wanted.files, field=wanted.text_field, encoding=wanted.encoding)
-    # Of compressed files the length of the text is not known beforehand.
-    known = wanted.limit_bytes is not None or not any(file.compression for file in wanted.files)
-    size = wanted.limit_bytes or sum(file.path.stat().st_size for file in wanted.files)
-    with progress_bar("evaluate", size / 1e6 if known else None, "MB") as bar:
-        return score_texts(
+    counts = ReadCounts()
+    documents = read_files(
+        wanted.files, field=wanted.text_field, encoding=wanted.encoding, counts=counts
+    )
+    size = text_bytes(wanted)
+    with progress_bar("evaluate", None if size is None else size / 1e6, "MB") as bar:
+        scores = score_texts(
             lm.model,
             tokenizer_of(lm),
             documents if wanted.limit_bytes is None else first_bytes(documents, wanted.limit_bytes),
             context_length=wanted.context_length,
             progress=lambda scored: bar.advance(scored / 1e6),
         )
+    if counts.replaced_surrogates:
+        say(f"{counts.replaced_surrogates:,} halves of characters in the text were read as U+FFFD.")
+    if counts.empty_files:
+        say(f"{counts.empty_files:,} files of the text are empty.")
+    return scores
+
+
+def text_bytes(wanted: Wanted) -> int | None:
+    """The bytes of text that will be scored, for the time left; None where only reading tells.
+
+    Compressed files are longer, and lines of JSON hold names and other fields too.
+    """
+    known = not any(file.compression or file.kind == "jsonl" for file in wanted.files)
+    size = sum(file.path.stat().st_size for file in wanted.files)
+    if wanted.limit_bytes is None:
+        return size if known else None
+    return min(wanted.limit_bytes, size) if known else wanted.limit_bytes
 
 
 def _ask(lm: LM, wanted: Wanted) -> ChoiceResults:

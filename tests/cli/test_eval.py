@@ -11,6 +11,8 @@ import pytest
 
 import llamita
 from llamita.cli.eval import first_bytes
+from llamita.cli.eval_measures import text_bytes
+from llamita.cli.eval_wanted import Wanted
 from llamita.cli.main import run
 from llamita.config import ModelConfig
 from llamita.evaluation.bits_per_byte import bits_per_byte
@@ -18,6 +20,7 @@ from llamita.evaluation.multiple_choice import WAYS, multiple_choice
 from llamita.evaluation.questions import read_questions
 from llamita.formats.huggingface import save_model_directory
 from llamita.model.transformer import Transformer
+from llamita.text.sources import find_text_files
 from llamita.tokenizer import train_tokenizer
 from llamita.tokenizer.chat_templates import BUILT_IN
 
@@ -388,3 +391,20 @@ def test_what_the_second_model_lacks_is_told_before_the_first_is_measured(
             pytest.importorskip("lm_eval")
         assert run(["eval", "--compare", chat_directory, second, *data]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_the_time_left_is_of_the_text_and_not_of_the_lines_it_stands_in(tmp_path):
+    (tmp_path / "a.txt").write_text("x" * 50)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "more": "y" * 500}))
+    plain, lines = (find_text_files([tmp_path / name]).files for name in ("a.txt", "a.jsonl"))
+    assert text_bytes(Wanted(files=plain)) == 50
+    assert text_bytes(Wanted(files=plain, limit_bytes=90)) == 50
+    assert text_bytes(Wanted(files=plain, limit_bytes=9)) == 9
+    assert text_bytes(Wanted(files=lines)) is None
+
+
+def test_half_characters_in_a_text_are_said(model_directory, tmp_path, capsys):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "the \ud83e"}))
+    run(["eval", model_directory, "--text", str(path)])
+    assert "1 halves of characters" in capsys.readouterr().err
