@@ -148,10 +148,10 @@ def test_a_log_that_cannot_grow_is_the_same_error_and_no_endless_wait(
 ) -> None:
     run = tmp_path / "run"
     with (
-        _files_no_longer_than(6000),
+        _files_no_longer_than(12_000),
         pytest.raises(TrainingError, match=r"cannot write .*metrics\.jsonl: File too large"),
     ):
-        train(data, run, small_recipe("watch.validations=1", steps=200))
+        train(data, run, small_recipe("watch.validations=1", "watch.log_every=1", steps=200))
     train(data, run, small_recipe("watch.validations=1", steps=30))
     assert len(metrics_of(run)) == 31
 
