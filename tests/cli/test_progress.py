@@ -44,6 +44,7 @@ def on_terminal(program: str, until: bytes, then: bytes = b"") -> tuple[int, byt
     """
     child, terminal = pty.fork()
     if child == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background shell has it ignored
         os.execv(sys.executable, [sys.executable, "-c", program])
     shown = b""
     deadline = time.monotonic() + 60
