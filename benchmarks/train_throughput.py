@@ -150,7 +150,9 @@ def contest(folder: Path, steps: int) -> dict[str, Any]:
     import torch
 
     from llamita.model.precision import product_seconds
+    from llamita.training.machine.allocator import keep_freed_memory
 
+    keep_freed_memory()  # for the peer as well
     data = prepared_plays(folder, VOCABULARY)
     started = time.perf_counter()
     trainers = {name: our_trainer(data, folder, name) for name in ("adamw", "muon")}
