@@ -46,8 +46,9 @@ class Corpus:
         self.reporter = reporter
         self.found: FoundFiles = find_text_files(paths)
         self.held = find_text_files(val) if val else FoundFiles()
+        learned = {file.path.resolve() for file in self.found.files}
         for file in self.held.files:
-            if file.path.resolve() in {one.path.resolve() for one in self.found.files}:
+            if file.path.resolve() in learned:
                 raise DataError(
                     f"{file} is both to be trained on and held out.", hint="Give it once."
                 )

@@ -5,7 +5,6 @@ It is written last, so a directory without one is known to be incomplete.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Literal
@@ -13,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 
 from llamita.errors import DataError
-from llamita.files import read_json, write_json
+from llamita.files import read_json, sha256_text, write_json
 from llamita.text.pipeline import StageCounts
 
 MANIFEST_NAME = "manifest.json"
@@ -156,7 +155,7 @@ class Manifest(BaseModel):
             content["masks"] = [shard.mask_sha256 for shard in self.shards]
         if self.documents:
             content["documents"] = [[one.split, one.sha256] for one in self.documents]
-        return "sha256:" + hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return sha256_text(json.dumps(content))
 
     def counts(self, split: Split) -> SplitCounts:
         return self.train if split == "train" else self.val

@@ -7,7 +7,6 @@ at the end, so an interrupted run leaves nothing under the final name.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,7 +28,7 @@ from llamita.data.manifest import Manifest, Settings, TokenizerInfo
 from llamita.data.shards import SHARD_TOKENS, ShardWriter
 from llamita.data.token_bins import tokenizer_of_bins
 from llamita.errors import DataError
-from llamita.files import replace_directory
+from llamita.files import replace_directory, sha256_text
 from llamita.text.documents import MAX_DOCUMENT_CHARS
 from llamita.text.sources import describe_skipped
 from llamita.tokenizer.base import Tokenizer
@@ -99,7 +98,7 @@ def prepare(
         loss=loss,
         longest=None if fit is None else fit.longest,
         long=None if fit is None else fit.long,
-        chat_template=None if template is None else _hash(template),
+        chat_template=None if template is None else sha256_text(template),
     )
     reporter = reporter or Reporter()
     corpus = Corpus(paths, val, settings, reporter)
@@ -267,10 +266,8 @@ def _require_rows(
         raise DataError(
             "everything to train on is held out as well.", hint="Give other text to hold out."
         )
-    side, hint = (
-        "held out" if lacks_val else "to train on",
-        f"Take a longer one: --context {shortest}",
-    )
+    side = "held out" if lacks_val else "to train on"
+    hint = f"Take a longer one: --context {shortest}"
     if fit.long == "drop":
         found = f"the shortest of the {count:,} has {shortest:,}"
         hint += ", or cut them behind the last whole turn of the assistant that fits: --long cut"
@@ -280,7 +277,3 @@ def _require_rows(
         f"every chat {side} is longer than the context of {fit.longest:,} tokens; {found}.",
         hint=hint,
     )
-
-
-def _hash(text: str) -> str:
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

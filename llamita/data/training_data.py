@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from llamita.data.loader import BlockLoader
 from llamita.data.mixing import integer_weights
 from llamita.data.rows import PackingKind, make_rows
 from llamita.errors import DataError
+from llamita.files import sha256_text
 from llamita.tokenizer.base import Tokenizer
 
 
@@ -95,7 +95,7 @@ class TrainingData:
             return prints[0]
         weights = None if self.weights is None else integer_weights(self.weights)
         content = json.dumps([prints, weights])
-        return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
+        return sha256_text(content)
 
     @property
     def described(self) -> str:

@@ -10,6 +10,7 @@ from llamita.files.reading import (
     read_bounded,
     read_json,
     sha256_file,
+    sha256_text,
 )
 from llamita.files.writing import (
     atomic_write_bytes,
@@ -40,6 +41,7 @@ __all__ = [
     "replace_directory",
     "replace_files",
     "sha256_file",
+    "sha256_text",
     "temporary_prefix",
     "write_json",
     "write_own",

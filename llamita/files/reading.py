@@ -114,6 +114,11 @@ def _check_depth(value: Any) -> None:
     raise ValueError(f"it is nested more than {_DEEPEST} deep")
 
 
+def sha256_text(text: str) -> str:
+    """`sha256:` and the hash of a text, as fingerprints are written."""
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
 def sha256_file(path: Path) -> str:
     """The SHA-256 of a file's bytes, as hexadecimal digits."""
     digest = hashlib.sha256()

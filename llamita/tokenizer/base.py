@@ -8,7 +8,6 @@ tokens, joined and read as UTF-8, so that text decoded piece by piece equals tex
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from llamita.errors import TokenizerError
+from llamita.files import sha256_text
 from llamita.tokenizer.chat_files import DEFAULT, read_chat_templates, replace_chat_template
 from llamita.tokenizer.definition import text_changes
 from llamita.tokenizer.files import write_tokenizer_files
@@ -178,7 +178,7 @@ class Tokenizer(ABC):
         }
         roles = [self.bos_token_id, self.eos_token_id, self.bos_prefix, self.eos_suffix]
         text = json.dumps([definition, roles, self.special_tokens], sort_keys=True)
-        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        return sha256_text(text)
 
     @cached_property
     def text_changes(self) -> list[dict[str, Any]]:
