@@ -26,20 +26,24 @@ def word_tokenizer() -> Tokenizer:
 @pytest.fixture(scope="session")
 def random_model(word_tokenizer: Tokenizer) -> Callable[..., Transformer]:
     def make(seed: int = 0, context: int = 128) -> Transformer:
-        config = ModelConfig(
-            vocab_size=word_tokenizer.vocab_size + 3,
-            hidden_size=16,
-            intermediate_size=24,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            max_position_embeddings=context,
-        )
-        torch.manual_seed(seed)
-        model = Transformer(config)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.dim() > 1:
-                    parameter.normal_(0, 0.5)
-        return model.eval()
+        return random_transformer(word_tokenizer, context, seed)
 
     return make
+
+
+def random_transformer(tokenizer: Tokenizer, context: int, seed: int = 0) -> Transformer:
+    config = ModelConfig(
+        vocab_size=tokenizer.vocab_size + 3,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=context,
+    )
+    torch.manual_seed(seed)
+    model = Transformer(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.5)
+    return model.eval()

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from llamita.config import ModelConfig
 from llamita.errors import CheckpointError, DataError, GenerationError, TokenizerError
 from llamita.evaluation import bits_per_byte as module
 from llamita.evaluation import scoring
@@ -22,6 +21,7 @@ from llamita.inference.prompts import start_token_id
 from llamita.model.transformer import Transformer
 from llamita.text.documents import Document
 from llamita.tokenizer import train_tokenizer
+from tests.evaluation.conftest import random_transformer
 
 CONTEXT = 8
 TEXT = "O Romeo, Romeo!\n\twherefore art thou Romeo? — “é” 🦙 Ծ "
@@ -36,21 +36,7 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def make_model(tokenizer):
     def make(context: int = CONTEXT, seed: int = 0) -> Transformer:
-        config = ModelConfig(
-            vocab_size=tokenizer.vocab_size + 3,
-            hidden_size=16,
-            intermediate_size=24,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            max_position_embeddings=context,
-        )
-        torch.manual_seed(seed)
-        model = Transformer(config)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.dim() > 1:
-                    parameter.normal_(0, 0.5)
-        return model.eval()
+        return random_transformer(tokenizer, context, seed)
 
     return make
 
