@@ -62,7 +62,7 @@ _THING = Wordings(
         "help [me |us ]with {e}.",
         "so {e} gives how much[?| now?]",
         "[go ahead and |]evaluate {e}.",
-        "once more: {e}[?|, thanks.]",
+        "once more: {e}[?|, many thanks.]",
         "{e}[ then|, if you can].",
         "what would {e} be?",
     ),
@@ -81,7 +81,7 @@ _DEED = Wordings(
     ),
     test=(
         "[now |]let's {e}.",
-        "kindly {e}[.|, thanks.]",
+        "kindly {e}[.|, many thanks.]",
         "we must {e}[ today|].",
         "help me {e}.",
     ),
@@ -188,7 +188,7 @@ def wordings(split: Split) -> list[str]:
     for _, forms in _FORMS[split]:
         for form in forms:
             frames = tuple(frame.replace("{e}", form.words) for frame in form.frames.of(split))
-            found += Wordings(frames, ()).all("train")
+            found += Wordings(frames, frames).all(split)
     return found
 
 

@@ -7,7 +7,7 @@ import json
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.task import Task
 from llamita.data.tool_tasks.values import whole_number
-from llamita.data.tool_tasks.wording import Split, Wordings
+from llamita.data.tool_tasks.wording import Split, Wordings, phrase
 from llamita.data.tool_tasks.words import note
 
 _ADD = Wordings(
@@ -46,7 +46,7 @@ _ADD = Wordings(
         "one more for my notes: {note}",
         'store the words "{note}"[.|, thanks.]',
         "leave me a reminder to {deed}.",
-        'let there be a note "{note}".',
+        'let there be one that says "{note}".',
         "help me not to forget: {note}",
         "[now |]a note about this: {note}",
         "we ought to {deed}, so note it.",
@@ -116,7 +116,7 @@ def add_note(split: Split, dice: Dice) -> Task:
         # "remind me to" wants a deed, not a fact
         if "{deed}" not in pattern or " is " not in text:
             break
-    request = Wordings((pattern,), ()).pick("train", dice, note=text, deed=text)
+    request = phrase(pattern, split, dice, note=text, deed=text)
     return Task("note", request, f"Noted: {text}", "add_note", {"text": text})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.task import Task
 from llamita.data.tool_tasks.values import whole_number
-from llamita.data.tool_tasks.wording import Split, Wordings, fill
+from llamita.data.tool_tasks.wording import Split, Wordings, fill, phrase
 
 # What is said, and the answer to it.
 _TALK = (
@@ -123,15 +123,16 @@ def wordings(split: Split) -> list[str]:
     """Every way to say it, with `SLOT` for names, places and numbers."""
     patterns = tuple(pattern for pattern, _ in _IN_MESSAGE[split])
     return [
-        *(said for forms, _ in _TALK for said in forms.all(split)),
-        *Wordings(patterns, ()).all("train"),
+        *(said for forms, _ in _TALK for said in forms.all(split, is_closed=False)),
+        *Wordings(patterns, patterns).all(split),
     ]
 
 
 def talk(split: Split, dice: Dice) -> Task:
     """Small talk."""
     forms, answer = dice.pick(_TALK)
-    return Task("talk", forms.pick(split, dice), answer)
+    pattern = dice.pick(forms.of(split))
+    return Task("talk", phrase(pattern, split, dice, is_closed=False), answer)
 
 
 def in_message(split: Split, dice: Dice) -> Task:
@@ -145,5 +146,5 @@ def in_message(split: Split, dice: Dice) -> Task:
         "a": whole_number(split, dice, 3),
         "b": whole_number(split, dice, 3),
     }
-    request = Wordings((pattern,), ()).pick("train", dice, **values)
+    request = phrase(pattern, split, dice, **values)
     return Task("in message", request, fill(answer, values) + ".")

@@ -1,7 +1,7 @@
 """Wordings: patterns with alternatives and slots, and how the two splits have different ones.
 
 `"[please |]add {a} and {b}"` says two things; alternatives are not nested. A slot is filled with a
-value, or shown as `SLOT` where wordings are compared.
+value, or shown as `SLOT` where wordings are compared. The training split's are framed, too.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from llamita.data.tool_tasks.dice import Dice
+from llamita.data.tool_tasks.frames import all_framed, framed, sentences
 
 Split = Literal["train", "test"]
 SLOT = "_"
 GRAM = 5  # words in a row that the splits may not share
 
 _HASTY = 0.4
+_SENTENCES = 0.6  # how often each sentence of several begins with a capital
 _I = re.compile(r"\bi\b")
 _GROUP = re.compile(r"\[([^\[\]]*)\]")
 _SLOT = re.compile(r"\{(\w+)\}")
@@ -38,13 +40,30 @@ class Wordings:
 
     def pick(self, split: Split, dice: Dice, **values: str) -> str:
         """One of them, said in one way, with its slots filled."""
-        return fill(written(say(dice.pick(self.of(split)), dice), dice), values)
+        return phrase(dice.pick(self.of(split)), split, dice, **values)
 
-    def all(self, split: Split) -> Iterator[str]:
-        """Every way to say every pattern, with `SLOT` for values."""
-        for pattern in self.of(split):
-            for said in ways(pattern):
-                yield _SLOT.sub(SLOT, said)
+    def all(self, split: Split, *, is_closed: bool = True) -> Iterator[str]:
+        """What can be said, with `SLOT` for values: every way to say every pattern, and its joints.
+
+        For the training split that holds each `GRAM` words in a row with an opener or a closer,
+        and each saying of fewer words.
+        """
+        texts = (said for pattern in self.of(split) for said in ways(pattern))
+        said = all_framed(texts, is_closed) if split == "train" else texts
+        return (_SLOT.sub(SLOT, text) for text in said)
+
+
+def phrase(pattern: str, split: Split, dice: Dice, *, is_closed: bool = True, **values: str) -> str:
+    """A pattern said in one way, with its slots filled; framed in the training split.
+
+    is_closed: whether a closer (", thanks") may follow.
+    """
+    text = say(pattern, dice)
+    if split == "train":
+        text = framed(text, dice, is_closed)
+        if dice.chance(_SENTENCES):
+            text = sentences(text)
+    return fill(written(text, dice), values)
 
 
 def say(pattern: str, dice: Dice) -> str:

@@ -1,0 +1,92 @@
+"""What people say before and after a request, whatever it is: "ok, …", "…, thanks".
+
+In the training split any of it stands around any request, so that no such word gives away a kind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from llamita.data.tool_tasks.dice import Dice
+
+_OPENED = 0.3
+_CLOSED = 0.3
+_BARE_END = 0.2  # how often a full stop or a question mark is left out
+_REACH = 4  # words that can stand with an opener or a closer in five words in a row
+
+OPENERS = (
+    *("hey, ", "hi, ", "hello, ", "hey there, ", "hi there, ", "good morning, ", "good day, "),
+    *("ok, ", "okay, ", "well, ", "right, ", "alright, ", "now, ", "then, ", "next, ", "and "),
+    *("listen, ", "look, ", "um, ", "ah, ", "hm, ", "yes, ", "no, ", "sorry, ", "see, "),
+    *("please, ", "quick one: ", "next one: ", "last one: ", "another one: ", "one thing: "),
+    *("thanks, next: ", "thank you, and now: ", "great, now: ", "good, then: ", "assistant, "),
+    *("dear assistant, ", "my friend, ", "pardon, ", "by the way, ", "for my work: "),
+    *("if you could, ", "be so kind: ", "in a hurry: ", "back again: ", "first of all: "),
+    *("i forgot: ", "tired today, but ", "bye for now, but first: ", "i am sad, but "),
+)
+# Those that begin with a full stop are said after the request, the others within its sentence.
+CLOSERS = (
+    *(", please", ", please", ", thanks", ", thanks", ", thank you", ", when you can", " now"),
+    *(" right now", ", as far as you can", ", ok", ", my friend", ", will you", ", dear", " again"),
+    *(", as soon as you can", ", assistant", " at last", ", please and thanks", ", right away"),
+    *(", just this once", ", when you may", ", quickly", ", and thanks", " this time", ", quick"),
+    *(". thanks!", ". thank you so much.", ". no hurry.", ". i am in a hurry.", ". that is all."),
+    *(". it is for school.", ". i have to go soon.", ". very kind.", ". bye!", ". good night."),
+)
+_END = re.compile(r"[.?!]*$")
+# What is copied word by word up to the end: nothing may follow it, or it would belong to it.
+_FREE_END = re.compile(r"\{(?:note|deed|x)\}[.?!]*$")
+_FREE_START = re.compile(r"\{(?:note|deed)\}")
+_WORD = re.compile(r"\{?\w+(?:[.']\w+)*\}?")
+_SENTENCE = re.compile(r"(?<=[.?!] )[a-z]")
+
+
+def framed(text: str, dice: Dice, is_closed: bool) -> str:
+    """A request with an opener, a closer, both, or neither; its end may lose its mark."""
+    if dice.chance(_OPENED) and not _FREE_START.match(text):
+        text = dice.pick(OPENERS) + text
+    if _FREE_END.search(text):
+        return text
+    if is_closed and dice.chance(_CLOSED):
+        text = _close(text, dice.pick(CLOSERS))
+    return text.rstrip(".?!") if dice.chance(_BARE_END) else text
+
+
+def sentences(text: str) -> str:
+    """A text with a capital after each full stop."""
+    return _SENTENCE.sub(lambda letter: letter[0].upper(), text)
+
+
+def all_framed(texts: Iterable[str], is_closed: bool) -> Iterator[str]:
+    """Enough of what `framed` can say to hold each five words in a row, and each shorter saying.
+
+    An opener reaches the first words alone and a closer the last, so beginnings and ends that
+    texts share are framed once.
+    """
+    heads: dict[str, None] = {}
+    tails: dict[str, None] = {}
+    shorts: dict[str, None] = {}
+    for text in texts:
+        yield text
+        spans = [word.span() for word in _WORD.finditer(text)]
+        is_short = len(spans) < _REACH
+        if not _FREE_START.match(text):
+            heads[text if is_short else text[: spans[_REACH - 1][1]]] = None
+        if is_closed and not _FREE_END.search(text):
+            tails[text if is_short else text[spans[-_REACH][0] :]] = None
+            if is_short and not _FREE_START.match(text):
+                shorts[text] = None
+    yield from (opener + head for head in heads for opener in OPENERS)
+    yield from (_close(tail, closer) for tail in tails for closer in CLOSERS)
+    yield from (
+        _close(opener + text, closer) for text in shorts for opener in OPENERS for closer in CLOSERS
+    )
+
+
+def _close(text: str, closer: str) -> str:
+    if not closer.startswith("."):
+        end = _END.search(text)
+        assert end is not None  # it may be empty
+        return text[: end.start()] + closer + end[0]
+    return text + (closer[1:] if text.endswith((".", "?", "!")) else closer)
