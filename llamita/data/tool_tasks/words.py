@@ -1,124 +1,204 @@
-"""What notes and labels are made of. The two splits have other things; how they begin is shared.
+"""What notes and labels say. The two splits have other things; how they begin is shared.
 
 A model that reads byte pairs knows a word behind a space and the same word behind a quotation mark
-as two; so the first words of what it is to copy come from short lists, and what follows is free.
+as two. So what notes and labels of the test split begin with is met in training, and what follows
+is free. Training has many things, and words that nobody knows (`invented`), so that what is copied
+cannot be learned by heart.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
+from llamita.data.tool_tasks import things
 from llamita.data.tool_tasks.dice import Dice
+from llamita.data.tool_tasks.invented import invented
+from llamita.data.tool_tasks.names import PEOPLE, PLACES
 from llamita.data.tool_tasks.wording import Split
 
-# What is done, and to which kind of thing.
+_INVENTED = 0.4  # how often a note or a label of the training split has a word that nobody knows
+_OPENING = 3  # words; no note of the training split begins with as many of a test's
+
+# What is done in the test split, and to which kind of thing.
 _DEEDS = {
     "goods": ("buy", "get", "order", "bring", "find", "return", "pick up"),
     "people": ("call", "visit", "thank", "ask", "meet", "write to"),
     "home": ("clean", "fix", "paint", "check", "sell", "wash", "move"),
     "papers": ("pay", "send", "print", "read", "sign", "renew"),
 }
-_THINGS: dict[Split, dict[str, tuple[str, ...]]] = {
-    "train": {
-        "goods": (
-            *("milk", "bread", "apples", "a new coat", "some cheese", "the tickets", "stamps"),
-            *("green paint", "two lemons", "a hat", "dog food", "soap", "white flowers", "paper"),
-            *("a birthday gift", "coffee", "more rice", "batteries", "a lamp", "honey", "salt"),
-            *("the blue shoes", "garden seeds", "a warm blanket", "fresh fish", "a map", "ink"),
-            *("candles", "some wine", "oranges", "a chain", "wood", "a strong rope", "butter"),
-        ),
-        "people": (
-            *("my mother", "the bank", "doctor brown", "anna", "the school", "my brother"),
-            *("the old captain", "peter", "our landlord", "uncle john", "the dentist", "maria"),
-            *("the office", "my cousin", "the baker", "lady grey", "the king", "our teacher"),
-            *("henry", "the lawyer", "my friend thomas", "the hotel", "grandfather", "rosa"),
-        ),
-        "home": (
-            *("the kitchen", "my bike", "the front door", "the car", "the windows", "the roof"),
-            *("the old table", "the garden gate", "my room", "the fence", "the sink", "the boat"),
-            *("the red chair", "the stairs", "my watch", "the oven", "the floor", "the clock"),
-            *("the curtains", "the broken mirror", "the cellar", "my shirts", "the bell"),
-        ),
-        "papers": (
-            *("the rent", "the water bill", "my passport", "the long letter", "the contract"),
-            *("the report", "the taxes", "the new book", "the form", "the invitation", "the list"),
-            *("the speech", "my library card", "the first chapter", "the plan", "the receipt"),
-        ),
-    },
-    "test": {
-        "goods": (
-            *("eggs", "a big umbrella", "sugar", "the yellow curtain rod", "pears", "a kettle"),
-            *("some tea", "sun cream", "a wooden spoon", "onions", "printer toner", "a pillow"),
-        ),
-        "people": (
-            *("my sister", "the plumber", "mister white", "paul", "the library", "my neighbour"),
-            *("aunt mary", "the manager", "our new colleague", "laura"),
-        ),
-        "home": (
-            *("the bathroom", "the back window", "my desk", "the shed", "the heater", "the lamp"),
-            *("the garage door", "the carpet", "my boots"),
-        ),
-        "papers": (
-            *("the phone bill", "my visa", "the short story", "the insurance", "the summary"),
-            *("the gas bill", "the agenda"),
-        ),
-    },
+_THINGS = {
+    "goods": (
+        *("eggs", "a big umbrella", "sugar", "the yellow curtain rod", "pears", "a kettle"),
+        *("some tea", "sun cream", "a wooden spoon", "onions", "printer toner", "a pillow"),
+    ),
+    "people": (
+        *("my sister", "the plumber", "mister white", "paul", "the library", "my neighbour"),
+        *("aunt mary", "the manager", "our new colleague", "laura"),
+    ),
+    "home": (
+        *("the bathroom", "the back window", "my desk", "the shed", "the heater", "the lamp"),
+        *("the garage door", "the carpet", "my boots"),
+    ),
+    "papers": (
+        *("the phone bill", "my visa", "the short story", "the insurance", "the summary"),
+        *("the gas bill", "the agenda"),
+    ),
 }
 _WHEN = (
     *("tomorrow", "tonight", "today", "on monday", "on friday", "next week", "before lunch"),
     *("this evening", "after work", "at noon", "on sunday morning", "in the afternoon", "soon"),
 )
 # What is noted as a fact.
-_FACTS: dict[Split, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "train": (
-        *(("the key", "the money", "my old ring", "the red box", "the letter", "the sword"),),
-        *(("under the stone", "in the drawer", "at the bank", "behind the door", "on the shelf"),),
-    ),
-    "test": (
-        *(("the ladder", "my wallet", "the spare battery", "the blue folder"),),
-        *(("beside the bed", "inside the cupboard", "near the window", "with the neighbour"),),
-    ),
-}
+_FACTS = (
+    *(("the ladder", "my wallet", "the spare battery", "the blue folder"),),
+    *(("beside the bed", "inside the cupboard", "near the window", "with the neighbour"),),
+)
 _KINDS = (
     *("soft", "green", "black", "hot", "long", "short", "slow", "quick", "rye", "white", "sweet"),
     *("big", "small", "morning", "evening", "deep", "dark"),
 )
-_TIMED: dict[Split, tuple[str, ...]] = {
-    "train": (
-        *("tea", "bread", "eggs", "rice", "break", "walk", "soup", "run", "coffee", "cake"),
-        *("dance", "rest", "game", "sauce", "fish", "oven", "bath", "speech", "lesson", "watch"),
-        *("pie", "stew", "dinner", "song", "nap", "wash", "fire", "ride", "beans", "corn"),
-    ),
-    "test": (
-        *("pasta", "pizza", "workout", "meeting", "potatoes", "laundry", "stretch", "call"),
-        *("pancakes", "shower", "swim", "roast"),
-    ),
-}
+_TIMED = (
+    *("pasta", "pizza", "workout", "meeting", "potatoes", "laundry", "stretch", "call"),
+    *("pancakes", "shower", "swim", "roast"),
+)
+
+_OWNERS = ("the", "the", "my", "my", "our", "this", "that", "your")
+_MANY = ("", "", "", "some", "some", "more", "the", "my", "our", "enough")
+_BUSINESS = ("goods", "people", "home", "papers")
+_GOING = ("go to", "fly to", "walk to", "travel to", "stay in", "leave for", "move to", "see")
 
 
 @cache
 def loose_words() -> tuple[str, ...]:
     """Every word of the training split's notes and labels, once."""
     texts = [
-        *(text for of_kind in _THINGS["train"].values() for text in of_kind),
-        *(text for of_kind in _DEEDS.values() for text in of_kind),
-        *(text for texts in _FACTS["train"] for text in texts),
-        *(*_WHEN, *_KINDS, *_TIMED["train"]),
+        *(text for of_kind in things.DEEDS.values() for text in of_kind),
+        *(*things.SOME, *things.ONE, *things.HOME, *things.PAPERS, *things.ROLES, *things.TITLES),
+        *(*things.SPOTS, *things.WHERE, *things.ADJECTIVES, *things.WHEN, *things.TIMED),
+        *(*things.TIMED_KINDS, *PEOPLE, *PLACES),
     ]
     return tuple(dict.fromkeys(word for text in texts for word in text.split()))
 
 
 def note(split: Split, dice: Dice) -> str:
-    """What a note may say: "call the bank on monday"."""
-    if dice.chance(0.15):
-        things, places = _FACTS[split]
-        return f"{dice.pick(things)} is {dice.pick(places)}"
-    kind = dice.pick(tuple(_DEEDS))
-    deed, thing = dice.pick(_DEEDS[kind]), dice.pick(_THINGS[split][kind])
-    when = f" {dice.pick(_WHEN)}" if dice.chance(0.45) else ""
-    return f"{deed} {thing}{when}"
+    """What a note may say: "call the bank on monday", "the key is in the drawer"."""
+    if not dice.chance(0.15):
+        return deed(split, dice)
+    if split == "test":
+        what, where = _FACTS
+        return f"{dice.pick(what)} is {dice.pick(where)}"
+    while True:
+        text = _fact(dice)
+        if not _opens_as_in_test(text):
+            return text
+
+
+def deed(split: Split, dice: Dice) -> str:
+    """What is to be done: "call the bank on monday"."""
+    if split == "test":
+        kind = dice.pick(tuple(_DEEDS))
+        when = f" {dice.pick(_WHEN)}" if dice.chance(0.45) else ""
+        return f"{dice.pick(_DEEDS[kind])} {dice.pick(_THINGS[kind])}{when}"
+    while True:
+        text = _deed(dice)
+        if not _opens_as_in_test(text):
+            return text
 
 
 def label(split: Split, dice: Dice) -> str:
-    """What a timer may be for: "green tea"."""
-    return f"{dice.pick(_KINDS)} {dice.pick(_TIMED[split])}"
+    """What a timer may be for: "green tea"; in the training split one to three words."""
+    if split == "test":
+        return f"{dice.pick(_KINDS)} {dice.pick(_TIMED)}"
+    last = dice.pick(things.TIMED)
+    words = [last]
+    shape = dice.below(10)
+    if shape >= 8:
+        words.insert(0, dice.pick(things.TIMED))
+    if shape >= 2:
+        words.insert(0, dice.pick(_KINDS if dice.chance(0.5) else things.TIMED_KINDS))
+    if dice.chance(_INVENTED):
+        words[-1 if dice.chance(0.7) else 0] = invented(dice)
+    return " ".join(words)
+
+
+@cache
+def _openings_of_test() -> frozenset[tuple[str, ...]]:
+    texts = [
+        *(f"{deed} {thing}" for k in _DEEDS for deed in _DEEDS[k] for thing in _THINGS[k]),
+        *(f"{thing} is" for thing in _FACTS[0]),
+    ]
+    return frozenset(tuple(text.split()[:_OPENING]) for text in texts)
+
+
+def _opens_as_in_test(text: str) -> bool:
+    """Whether the splits would come to share five words in a row: two before a note, and these."""
+    return tuple(text.lower().split()[:_OPENING]) in _openings_of_test()
+
+
+def _deed(dice: Dice) -> str:
+    is_new = dice.chance(_INVENTED)
+    shape = dice.below(10)
+    if shape == 0:
+        text = f"{dice.pick(_GOING)} {_place(dice, is_new)}"
+    elif shape == 1:
+        give = dice.pick(("give", "send", "bring", "show", "sell", "return", "lend"))
+        text = f"{give} {_thing(dice, 'goods', is_new)} to {_someone(dice, dice.chance(0.2))}"
+    elif shape == 2:
+        about = dice.pick(("about", "for", "about"))
+        talk = dice.pick(("ask", "call", "thank", "email", "write to", "meet"))
+        text = f"{talk} {_someone(dice, is_new)} {about} {_thing(dice, 'papers', False)}"
+    else:
+        kind = dice.pick(_BUSINESS)
+        text = f"{_verb(dice, kind)} {_thing(dice, kind, is_new)}"
+    return f"{text} {dice.pick(things.WHEN)}" if dice.chance(0.35) else text
+
+
+def _fact(dice: Dice) -> str:
+    is_new = dice.chance(_INVENTED)
+    what = _thing(dice, "home" if dice.chance(0.5) else "papers", is_new and dice.chance(0.5))
+    shape = dice.below(4)
+    if shape == 0:
+        return f"{_someone(dice, is_new)} is in {_place(dice, is_new)}"
+    if shape == 1:
+        return f"{_someone(dice, is_new)} has {what}"
+    if shape == 2:
+        return f"{what} is for {_someone(dice, is_new)}"
+    spot = invented(dice) if is_new else dice.pick(things.SPOTS)
+    return f"{what} is {dice.pick(things.WHERE)} the {spot}"
+
+
+def _verb(dice: Dice, kind: str) -> str:
+    """As often as not one that the test split has too."""
+    return dice.pick(_DEEDS[kind] if dice.chance(0.5) else things.DEEDS[kind])
+
+
+def _thing(dice: Dice, kind: str, is_new: bool) -> str:
+    if kind == "people":
+        return _someone(dice, is_new)
+    lists = {"home": things.HOME, "papers": things.PAPERS}
+    is_some = kind == "goods" and dice.chance(0.5)
+    nouns = things.SOME if is_some else lists.get(kind, things.ONE)
+    noun = invented(dice) if is_new else dice.pick(nouns)
+    described = f"{dice.pick(things.ADJECTIVES)} {noun}" if dice.chance(0.3) else noun
+    if is_some:
+        return f"{dice.pick(_MANY)} {described}".strip()
+    if kind == "goods" and dice.chance(0.5):
+        return f"{'an' if described[0] in 'aeio' else 'a'} {described}"
+    return f"{dice.pick(_OWNERS)} {described}"
+
+
+def _someone(dice: Dice, is_new: bool) -> str:
+    """A person by name or by what they do; names as hasty people type them, or with a capital."""
+    name = invented(dice) if is_new else dice.pick(PEOPLE)
+    name = name.capitalize() if dice.chance(0.4) else name.lower()
+    shape = dice.below(5)
+    if shape == 0:
+        return f"{dice.pick(things.TITLES)} {name}"
+    if shape < 3 or is_new:
+        return name
+    return f"{dice.pick(_OWNERS[:5])} {dice.pick(things.ROLES)}"
+
+
+def _place(dice: Dice, is_new: bool) -> str:
+    name = invented(dice) if is_new else dice.pick(PLACES)
+    return name.capitalize() if dice.chance(0.5) else name.lower()

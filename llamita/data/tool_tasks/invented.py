@@ -1,0 +1,54 @@
+"""Words that nobody knows: what is made of them can be copied, and cannot be learned by heart.
+
+They look English, so that a tokenizer cuts them as it cuts the words of people.
+"""
+
+from __future__ import annotations
+
+from llamita.data.tool_tasks.dice import Dice
+
+_ONSETS = (
+    *("b", "bl", "br", "c", "ch", "cl", "cr", "d", "dr", "f", "fl", "fr", "g", "gl", "gr", "h"),
+    *("j", "k", "kn", "l", "m", "n", "p", "ph", "pl", "pr", "qu", "r", "s", "sc", "sk", "sl"),
+    *("sm", "sn", "sp", "spr", "st", "str", "sw", "t", "th", "tr", "tw", "v", "w", "wh", "wr"),
+    *("y", "z", ""),
+)
+_INNER = (
+    *("b", "bb", "c", "ck", "d", "dd", "f", "g", "gg", "l", "ll", "m", "mm", "n", "nn", "p"),
+    *("pp", "r", "rr", "s", "ss", "t", "tt", "v", "z", "nd", "nt", "mb", "mp", "lt", "ld", "rn"),
+    *("rt", "rl", "st", "sh", "th", "nk", "nch", "tch", "br", "dr", "ct", "x"),
+)
+_VOWELS = (
+    *("a", "e", "i", "o", "u", "a", "e", "i", "o", "ai", "ay", "ea", "ee", "ei", "ie", "oa"),
+    *("oi", "oo", "ou", "ow", "au", "y"),
+)
+_CODAS = (
+    *("b", "ck", "d", "ft", "g", "k", "l", "ld", "ll", "lt", "m", "mp", "n", "nd", "ng", "nk"),
+    *("nt", "p", "r", "rd", "rk", "rm", "rn", "rt", "s", "sh", "sk", "ss", "st", "t", "th"),
+    *("tch", "x", "ze", "ne", "te", "le", "me", "de", "ke"),
+)
+_SUFFIXES = (
+    *("er", "ing", "ment", "ly", "ton", "ville", "ish", "or", "ette", "ness", "ful", "let"),
+    *("ard", "age", "ance", "ation", "ous", "ism", "ist", "ity", "able", "al", "ant", "ary"),
+    *("ed", "en", "ern", "ery", "est", "et", "ey", "ian", "ible", "ic", "id", "in", "ine"),
+    *("ion", "ive", "le", "less", "ling", "man", "on", "ot", "ow", "ship", "some", "ster"),
+    *("sy", "tion", "ure", "us", "ward", "well", "wood", "y", "by", "dale", "field", "ford"),
+    *("ham", "ley", "stone", "worth", "o", "a", "io", "ia", "elle", "ers", "ings"),
+)
+_VOWEL_LETTERS = "aeiouy"
+
+
+def invented(dice: Dice) -> str:
+    """A word such as "plonter", of two syllables or more."""
+    word = dice.pick(_ONSETS) + dice.pick(_VOWELS)
+    while dice.chance(0.25) and len(word) < 6:
+        word += dice.pick(_INNER) + dice.pick(_VOWELS)
+    if dice.chance(0.7):
+        suffix = dice.pick(_SUFFIXES)
+        return word + dice.pick(_INNER if suffix[0] in _VOWEL_LETTERS else _CODAS) + suffix
+    return word + dice.pick(_INNER) + dice.pick(_VOWELS) + dice.pick(_CODAS)
+
+
+def invented_name(dice: Dice) -> str:
+    """A name such as "Brandot"."""
+    return invented(dice).capitalize()
