@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.task import Task
 from llamita.data.tool_tasks.values import number, whole_number
-from llamita.data.tool_tasks.wording import Split, Wordings, fill, say
+from llamita.data.tool_tasks.wording import Split, Wordings, fill, plain, say, ways
 from llamita.tools.builtin.calculator import calculate
 from llamita.tools.results import json_text
 
@@ -186,9 +186,13 @@ def wordings(split: Split) -> list[str]:
     """Every way to ask, with `SLOT` for numbers."""
     found: list[str] = []
     for _, forms in _FORMS[split]:
-        for form in forms:
-            frames = tuple(frame.replace("{e}", form.words) for frame in form.frames.of(split))
-            found += Wordings(frames, frames).all(split)
+        asked = {
+            frame.replace("{e}", plain(words))  # signs are no words: many forms are the same here
+            for form in forms
+            for words in ways(form.words)
+            for frame in form.frames.of(split)
+        }
+        found += Wordings(tuple(asked), tuple(asked)).all(split)
     return found
 
 

@@ -6,14 +6,12 @@ In the training split any of it stands around any request, so that no such word 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 
 from llamita.data.tool_tasks.dice import Dice
 
 _OPENED = 0.3
 _CLOSED = 0.3
 _BARE_END = 0.2  # how often a full stop or a question mark is left out
-_REACH = 4  # words that can stand with an opener or a closer in five words in a row
 
 OPENERS = (
     *("hey, ", "hi, ", "hello, ", "hey there, ", "hi there, ", "good morning, ", "good day, "),
@@ -38,50 +36,36 @@ _END = re.compile(r"[.?!]*$")
 # What is copied word by word up to the end: nothing may follow it, or it would belong to it.
 _FREE_END = re.compile(r"\{(?:note|deed|x)\}[.?!]*$")
 _FREE_START = re.compile(r"\{(?:note|deed)\}")
-_WORD = re.compile(r"\{?\w+(?:[.']\w+)*\}?")
 _SENTENCE = re.compile(r"(?<=[.?!] )[a-z]")
 
 
 def framed(text: str, dice: Dice, is_closed: bool) -> str:
-    """A request with an opener, a closer, both, or neither; its end may lose its mark."""
-    if dice.chance(_OPENED) and not _FREE_START.match(text):
+    """A request with an opener, a closer, both, or neither; its end may lose its mark.
+
+    text: with its slots open.
+    """
+    if dice.chance(_OPENED) and may_open(text):
         text = dice.pick(OPENERS) + text
-    if _FREE_END.search(text):
+    if not may_close(text):
         return text
     if is_closed and dice.chance(_CLOSED):
         text = _close(text, dice.pick(CLOSERS))
     return text.rstrip(".?!") if dice.chance(_BARE_END) else text
 
 
+def may_open(text: str) -> bool:
+    """Whether an opener may stand before a request."""
+    return not _FREE_START.match(text)
+
+
+def may_close(text: str) -> bool:
+    """Whether a closer may follow a request."""
+    return not _FREE_END.search(text)
+
+
 def sentences(text: str) -> str:
     """A text with a capital after each full stop."""
     return _SENTENCE.sub(lambda letter: letter[0].upper(), text)
-
-
-def all_framed(texts: Iterable[str], is_closed: bool) -> Iterator[str]:
-    """Enough of what `framed` can say to hold each five words in a row, and each shorter saying.
-
-    An opener reaches the first words alone and a closer the last, so beginnings and ends that
-    texts share are framed once.
-    """
-    heads: dict[str, None] = {}
-    tails: dict[str, None] = {}
-    shorts: dict[str, None] = {}
-    for text in texts:
-        yield text
-        spans = [word.span() for word in _WORD.finditer(text)]
-        is_short = len(spans) < _REACH
-        if not _FREE_START.match(text):
-            heads[text if is_short else text[: spans[_REACH - 1][1]]] = None
-        if is_closed and not _FREE_END.search(text):
-            tails[text if is_short else text[spans[-_REACH][0] :]] = None
-            if is_short and not _FREE_START.match(text):
-                shorts[text] = None
-    yield from (opener + head for head in heads for opener in OPENERS)
-    yield from (_close(tail, closer) for tail in tails for closer in CLOSERS)
-    yield from (
-        _close(opener + text, closer) for text in shorts for opener in OPENERS for closer in CLOSERS
-    )
 
 
 def _close(text: str, closer: str) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from llamita.data.tool_tasks.dice import Dice
-from llamita.data.tool_tasks.frames import all_framed, framed, sentences
+from llamita.data.tool_tasks.frames import CLOSERS, OPENERS, framed, may_close, may_open, sentences
 
 Split = Literal["train", "test"]
 SLOT = "_"
@@ -40,17 +40,16 @@ class Wordings:
 
     def pick(self, split: Split, dice: Dice, **values: str) -> str:
         """One of them, said in one way, with its slots filled."""
-        return phrase(dice.pick(self.of(split)), split, dice, **values)
+        return phrase(dice.pick(self.of(split)), split, dice, is_closed=True, **values)
 
     def all(self, split: Split, *, is_closed: bool = True) -> Iterator[str]:
-        """What can be said, with `SLOT` for values: every way to say every pattern, and its joints.
+        """What can be said, as `plain` words: every way to say every pattern, and its joints.
 
         For the training split that holds each `GRAM` words in a row with an opener or a closer,
         and each saying of fewer words.
         """
         texts = (said for pattern in self.of(split) for said in ways(pattern))
-        said = all_framed(texts, is_closed) if split == "train" else texts
-        return (_SLOT.sub(SLOT, text) for text in said)
+        return _all_framed(texts, is_closed) if split == "train" else map(plain, texts)
 
 
 def phrase(pattern: str, split: Split, dice: Dice, *, is_closed: bool = True, **values: str) -> str:
@@ -90,7 +89,40 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     return _SLOT.sub(lambda slot: values[slot[1]], text)
 
 
+def plain(text: str) -> str:
+    """Its words in small letters without the signs around them, with `SLOT` for slots."""
+    return " ".join(_words(_SLOT.sub(SLOT, text)))
+
+
 def grams(text: str) -> set[tuple[str, ...]]:
-    """Every `GRAM` words in a row: words in small letters, without the signs around them."""
-    words = _WORD.findall(text.lower())
+    """Every `GRAM` words in a row."""
+    words = _words(text)
     return {tuple(words[i : i + GRAM]) for i in range(len(words) - GRAM + 1)}
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+def _all_framed(texts: Iterable[str], is_closed: bool) -> Iterator[str]:
+    """See `Wordings.all`.
+
+    An opener reaches the first words alone and a closer the last, so what many texts begin or end
+    with is framed once. Texts so short that both may reach the same words get both.
+    """
+    heads, tails, shorts = set(), set(), set()
+    for text in texts:
+        said = plain(text)
+        yield said
+        words = said.split()
+        if may_open(text):
+            heads.add(" ".join(words[: GRAM - 1]))
+        if may_close(text) and is_closed:
+            tails.add(" ".join(words[1 - GRAM :]))
+            if may_open(text) and len(words) < GRAM - 1:
+                shorts.add(said)
+    openers, closers = ({plain(frame) for frame in frames} for frames in (OPENERS, CLOSERS))
+    yield from (f"{opener} {head}" for head in heads for opener in openers)
+    yield from (f"{tail} {closer}" for tail in tails for closer in closers)
+    both = itertools.product(openers, shorts, closers)
+    yield from (f"{opener} {text} {closer}" for opener, text, closer in both)
