@@ -1,9 +1,8 @@
 """The chat formats that llamita brings along, each as the Jinja template that travels with a model.
 
 The templates use plain constructs only, so that `transformers`, llama.cpp and LiteRT-LM run them
-alike, and take content as a text or as a list of text parts. A tool is written as Hermes has it,
-{name, description, parameters}, whether it is given so or in OpenAI's wrapping: a model sees the
-same prompt in both cases.
+alike, and take content as a text or as a list of text parts. A tool is written alike whether it is
+given as Hermes has it, {name, description, parameters}, or in OpenAI's wrapping.
 """
 
 from __future__ import annotations
@@ -12,6 +11,12 @@ from dataclasses import dataclass
 
 from llamita.errors import TokenizerError
 from llamita.tokenizer.base import Tokenizer
+from llamita.tokenizer.chat_pieces import (
+    CONTENT,
+    TOOLS_AS_JSON,
+    TOOLS_AS_SIGNATURES,
+    TRIMMED_CONTENT,
+)
 
 
 @dataclass(frozen=True)
@@ -29,41 +34,25 @@ class BuiltInFormat:
     tool_tokens: tuple[str, ...] = ()
 
 
-# A content is a text or a list of parts, or absent beside tool calls.
-_CONTENT = """\
-{%- if message['content'] is string -%}
-{{ message['content'] }}
-{%- elif message['content'] -%}
-{%- for part in message['content'] -%}
-{{ part['text'] }}
-{%- endfor -%}
-{%- endif -%}
-"""
-_TRIMMED_CONTENT = "{%- set content -%}\n" + _CONTENT + "{%- endset -%}\n{{ content | trim -}}\n"
-
-_CHATML_TOOLS = (
-    """\
+def _chatml(listing: str) -> str:
+    """ChatML with Hermes' calls, and a listing of tools."""
+    return (
+        """\
 {%- if tools -%}
 {{ '<|im_start|>system\\n' }}
 {%- if messages[0]['role'] == 'system' -%}
 {%- for message in messages -%}
 {%- if loop.first -%}
 """
-    + _CONTENT
-    + """\
+        + CONTENT
+        + """\
 {%- endif -%}
 {%- endfor -%}
 {{ '\\n\\n' }}
 {%- endif -%}
-{{ 'You have access to the following tools:\\n' }}
-{%- for tool in tools -%}
-{{ '\\n' }}
-{%- if tool['function'] -%}
-{{ tool['function'] | tojson }}
-{%- else -%}
-{{ tool | tojson }}
-{%- endif -%}
-{%- endfor -%}
+"""
+        + listing
+        + """\
 {{ '<|im_end|>' }}
 {%- endif -%}
 {%- for message in messages -%}
@@ -76,8 +65,8 @@ _CHATML_TOOLS = (
 {{ '<tool_response>\\n' }}
 {%- endif -%}
 """
-    + _CONTENT
-    + """\
+        + CONTENT
+        + """\
 {%- if message['role'] == 'tool' -%}
 {{ '\\n</tool_response>' }}
 {%- endif -%}
@@ -98,7 +87,8 @@ _CHATML_TOOLS = (
 {{ '\\n<|im_start|>assistant\\n' }}
 {%- endif -%}
 """
-)
+    )
+
 
 _ARMGPT = (
     """\
@@ -111,7 +101,7 @@ _ARMGPT = (
 {{ raise_exception('there are only user and assistant turns, not ' + message['role']) }}
 {%- endif -%}
 """
-    + _CONTENT
+    + CONTENT
     + """\
 {{ '<|end|>' }}
 {%- endfor -%}
@@ -132,7 +122,7 @@ _LLAMA2 = (
 {%- endif -%}
 {{ bos_token + '[INST] <<SYS>>\\n' }}
 """
-    + _CONTENT
+    + CONTENT
     + """\
 {{ '\\n<</SYS>>\\n\\n' }}
 {%- elif message['role'] == 'user' -%}
@@ -143,7 +133,7 @@ _LLAMA2 = (
 {{ bos_token + '[INST] ' }}
 {%- endif -%}
 """
-    + _TRIMMED_CONTENT
+    + TRIMMED_CONTENT
     + """\
 {{ ' [/INST]' }}
 {%- elif message['role'] == 'assistant' -%}
@@ -152,7 +142,7 @@ _LLAMA2 = (
 {%- endif -%}
 {{ ' ' }}
 """
-    + _TRIMMED_CONTENT
+    + TRIMMED_CONTENT
     + """\
 {{ ' ' + eos_token }}
 {%- else -%}
@@ -171,7 +161,7 @@ _LLAMA3 = (
 {%- for message in messages -%}
 {%- if loop.first -%}
 """
-    + _TRIMMED_CONTENT
+    + TRIMMED_CONTENT
     + """\
 {%- endif -%}
 {%- endfor -%}
@@ -179,14 +169,9 @@ _LLAMA3 = (
 {%- endif -%}
 {{ 'You can call these functions. To call one, answer with nothing but ' -}}
 {{ '{"name": its name, "parameters": an object of its arguments}.\\n' }}
-{%- for tool in tools -%}
-{{ '\\n' }}
-{%- if tool['function'] -%}
-{{ tool['function'] | tojson }}
-{%- else -%}
-{{ tool | tojson }}
-{%- endif -%}
-{%- endfor -%}
+"""
+    + TOOLS_AS_JSON
+    + """\
 {{ '<|eot_id|>' }}
 {%- endif -%}
 {%- for message in messages -%}
@@ -197,7 +182,7 @@ _LLAMA3 = (
 {{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
 {%- endif -%}
 """
-    + _TRIMMED_CONTENT
+    + TRIMMED_CONTENT
     + """\
 {%- if message['tool_calls'] -%}
 {%- for tool_call in message['tool_calls'] -%}
@@ -221,7 +206,13 @@ _LLAMA3 = (
 _FORMATS = (
     BuiltInFormat(
         "chatml-tools",
-        _CHATML_TOOLS,
+        _chatml("{{ 'You have access to the following tools:\\n' }}\n" + TOOLS_AS_JSON),
+        ("<|im_start|>", "<|im_end|>"),
+        ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+    ),
+    BuiltInFormat(
+        "chatml-signatures",
+        _chatml(TOOLS_AS_SIGNATURES),
         ("<|im_start|>", "<|im_end|>"),
         ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
     ),
@@ -235,7 +226,8 @@ _FORMATS = (
 )
 
 BUILT_IN: dict[str, BuiltInFormat] = {entry.name: entry for entry in _FORMATS}
-"""The chat formats by name: `chatml-tools` (Hermes), `armgpt`, `llama2`, `llama3`."""
+"""The chat formats by name: `chatml-tools` (Hermes), `chatml-signatures` (the same with tools in
+fewer tokens), `armgpt`, `llama2`, `llama3`."""
 
 DEFAULT_FORMAT = "chatml-tools"
 """What a model without a chat template learns its first chats in."""

@@ -62,6 +62,7 @@ TEMPLATES: dict[Syntax, str] = {
     "llama3": BUILT_IN["llama3"].template,
     "json": BARE,
 }
+SIGNATURES = BUILT_IN["chatml-signatures"].template  # whose calls are Hermes'
 CONTROL = ("<eos>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<|python_tag|>")
 
 
@@ -129,6 +130,8 @@ TOOL_KINDS = ["control", "half-control", "crossing"]
 def chat_of(syntax: Syntax, tokenizer: Tokenizer) -> ChatFormat:
     chat = ChatFormat(tokenizer, TEMPLATES[syntax])
     assert chat.tool_syntax == syntax
+    if syntax == "hermes":
+        assert ChatFormat(tokenizer, SIGNATURES).tool_syntax == syntax
     return chat
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,6 +48,8 @@ def write_vocabulary(vocabulary: Vocabulary, path: Path) -> Path:
         value = getattr(vocabulary, name)
         if value is not None:
             getattr(writer, f"add_{name}" + ("" if "space" in name else "_token"))(value)
+    if vocabulary.chat_template is not None:
+        writer.add_chat_template(vocabulary.chat_template)
     ones, square = np.ones(WIDTH, np.float32), np.zeros((WIDTH, WIDTH), np.float32)
     writer.add_tensor("token_embd.weight", np.zeros((len(vocabulary.tokens), WIDTH), np.float32))
     writer.add_tensor("output_norm.weight", ones)
@@ -62,30 +65,42 @@ def write_vocabulary(vocabulary: Vocabulary, path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def llama_cpp(path: Path) -> Iterator[Tokenize]:
-    """llama.cpp's tokenizer of a GGUF file: `tokenize(text, add_special=, parse_special=)`."""
+def llama_cpp_address(path: Path, *, jinja: bool = False) -> Iterator[str]:
+    """The address of llama.cpp's server for a GGUF file; `jinja`: with its own chat template."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_ctx, params.n_parallel = 64, 1
     params.warmup = False
+    params.use_jinja = jinja
     params.cpuparams.n_threads = 1
     server = xllamacpp.Server(params)
+    yield server.listening_address
 
-    def tokenize(text: str, add_special: bool = False, parse_special: bool = False) -> list[int]:
-        body: dict[str, Any] = {
-            "content": text,
-            "add_special": add_special,
-            "parse_special": parse_special,
-        }
-        request = urllib.request.Request(
-            f"{server.listening_address}/tokenize",
-            json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )
+
+def ask(address: str, path: str, **body: Any) -> Any:
+    """What the server at `address` answers."""
+    request = urllib.request.Request(
+        address + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    try:
         with urllib.request.urlopen(request) as reply:
-            tokens: list[int] = json.load(reply)["tokens"]
-        return tokens
+            return json.load(reply)
+    except urllib.error.HTTPError as error:
+        raise RuntimeError(f"{path} answered {error.read().decode()}") from error
 
-    yield tokenize
+
+@contextlib.contextmanager
+def llama_cpp(path: Path) -> Iterator[Tokenize]:
+    """llama.cpp's tokenizer of a GGUF file: `tokenize(text, add_special=, parse_special=)`."""
+    with llama_cpp_address(path) as address:
+
+        def tokenize(
+            text: str, add_special: bool = False, parse_special: bool = False
+        ) -> list[int]:
+            special = {"add_special": add_special, "parse_special": parse_special}
+            tokens: list[int] = ask(address, "/tokenize", content=text, **special)["tokens"]
+            return tokens
+
+        yield tokenize

@@ -24,6 +24,7 @@ TEMPLATES = {
     "qwen": cases.QWEN,
     "qwen-thinking": cases.QWEN_THINKING,
     "own chatml-tools": BUILT_IN["chatml-tools"].template,
+    "own chatml-signatures": BUILT_IN["chatml-signatures"].template,
 }
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 

@@ -24,7 +24,7 @@ TEMPLATES = {
     "qwen-thinking": cases.QWEN_THINKING,
     **{f"own {name}": entry.template for name, entry in BUILT_IN.items()},
 }
-WITH_TOOLS = ("llama3", "qwen", "own chatml-tools", "own llama3")
+WITH_TOOLS = ("llama3", "qwen", "own chatml-tools", "own chatml-signatures", "own llama3")
 
 
 def conversations(name: str) -> list[tuple[list[dict[str, Any]], list[dict[str, Any]] | None]]:
@@ -143,7 +143,9 @@ def test_a_built_in_format_needs_its_control_tokens(
         assert ChatFormat.built_in(name, chat_tokenizer).template == entry.template
     with pytest.raises(TokenizerError, match=r"<\|user\|>"):
         ChatFormat.built_in("armgpt", trained)
-    with pytest.raises(TokenizerError, match="chatml-tools, armgpt, llama2, llama3"):
+    with pytest.raises(
+        TokenizerError, match="chatml-tools, chatml-signatures, armgpt, llama2, llama3"
+    ):
         ChatFormat.built_in("alpaca", chat_tokenizer)
 
 
@@ -182,7 +184,7 @@ def test_armgpt_and_llama2_chats_look_as_theirs(chat_tokenizer: HFTokenizer) -> 
     )
 
 
-@pytest.mark.parametrize("name", ["chatml-tools", "llama3"])
+@pytest.mark.parametrize("name", ["chatml-tools", "chatml-signatures", "llama3"])
 def test_a_tool_is_written_alike_with_and_without_openais_wrapping(
     name: str, chat_tokenizer: HFTokenizer
 ) -> None:

@@ -59,6 +59,7 @@ TEMPLATES = {
     "gemma": GEMMA,
     "mistral": MISTRAL,
     "qwen": cases.QWEN,
+    "own chatml-signatures": BUILT_IN["chatml-signatures"].template,
     "own llama3": BUILT_IN["llama3"].template,
 }
 WORDS = ("a", "s", "id", "end", "of", "I", "user", "text", "é", "中", "Hello", "12", "_")

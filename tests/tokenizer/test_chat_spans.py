@@ -53,6 +53,10 @@ def said(tokenizer: Tokenizer, encoded: EncodedChat) -> list[str]:
             BUILT_IN["chatml-tools"].template,
             [" Բարև: 你好 🦙<|im_end|>", "It is 108.<|im_end|>"],
         ),
+        (
+            BUILT_IN["chatml-signatures"].template,
+            [" Բարև: 你好 🦙<|im_end|>", "It is 108.<|im_end|>"],
+        ),
         (BUILT_IN["armgpt"].template, [" Բարև: 你好 🦙<|end|>", "It is 108.<|end|>"]),
         (PHI, [" Բարև: 你好 🦙<|end|>", "It is 108.<|end|>"]),
         (PHI.replace("\\n", ""), [" Բարև: 你好 🦙<|end|>", "It is 108.<|end|>"]),
@@ -103,8 +107,11 @@ def test_case_13_a_block_without_the_end_of_its_turn_gets_it(chat_tokenizer: HFT
     assert turns == [" Բարև: 你好 🦙<|im_end|>", "It is 108.<|im_end|>"]
 
 
-def test_tool_calls_are_said_and_their_results_are_not(chat_tokenizer: HFTokenizer) -> None:
-    chat = chat_of(chat_tokenizer, BUILT_IN["chatml-tools"].template)
+@pytest.mark.parametrize("name", ["chatml-tools", "chatml-signatures"])
+def test_tool_calls_are_said_and_their_results_are_not(
+    name: str, chat_tokenizer: HFTokenizer
+) -> None:
+    chat = chat_of(chat_tokenizer, BUILT_IN[name].template)
     turns = said(chat_tokenizer, chat.encode_with_spans(TOOLS, [WEATHER]))
     assert turns == [f"{HERMES_CALL}<|im_end|>", "Yes, 31 °C.<|im_end|>"]
 
@@ -182,6 +189,7 @@ def test_reasoning_that_is_dropped_later_is_an_error_that_says_what_to_do(
         (cases.QWEN, ["<|im_end|>"]),
         (cases.QWEN_THINKING, ["<|im_end|>"]),
         (BUILT_IN["chatml-tools"].template, ["<|im_end|>"]),
+        (BUILT_IN["chatml-signatures"].template, ["<|im_end|>"]),
         (BUILT_IN["armgpt"].template, ["<|end|>"]),
         (PHI, ["<|end|>"]),
         (BUILT_IN["llama2"].template, ["<|end_of_text|>"]),
