@@ -34,7 +34,7 @@ CLOSERS = (
 )
 _END = re.compile(r"[.?!]*$")
 # What is copied word by word up to the end: nothing may follow it, or it would belong to it.
-_FREE_END = re.compile(r"\{(?:note|deed|x)\}[.?!]*$")
+_FREE_END = re.compile(r"(?:\{(?:note|deed|x)\}|=)[.?! ]*$")
 _FREE_START = re.compile(r"\{(?:note|deed)\}")
 _SENTENCE = re.compile(r"(?<=[.?!] )[a-z]")
 
