@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from llamita.cli.options import MODEL_HELP, JsonOption
+from llamita.cli.options import CHAT_FORMATS, MODEL_HELP, JsonOption
 
 if TYPE_CHECKING:
     from llamita.training.finetuning.finetune import FineTuned
@@ -61,6 +61,13 @@ def command(
         typer.Option(
             help="Conversations that are longer are left out (drop, the default), or end with the "
             "last whole turn of the assistant that fits (cut). They are counted either way."
+        ),
+    ] = None,
+    chat_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"What a model without a chat template learns: {CHAT_FORMATS}.",
         ),
     ] = None,
     patience: Annotated[
@@ -123,6 +130,7 @@ def command(
             epochs=epochs,
             must_exist=resume,
             asked=asked,
+            chat_format=chat_format,
             reporter=bars,
         )
     with training_observer() as observer:

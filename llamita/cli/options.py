@@ -15,6 +15,10 @@ PRESET_HELP = (
     "The shape of a Hermes state dict that says none: 270m, 500m, 1b, gemma-3-1b, gemma-2-2b."
 )
 TOKENIZER_HELP = "The model's tokenizer, a file or a directory, where it does not lie with it."
+CHAT_FORMATS = (
+    "chatml-tools (Hermes', the default), chatml-signatures (the same with tools in a third of the "
+    "tokens, for small models), armgpt, llama2 or llama3"
+)
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -7,25 +7,29 @@ import re
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat import ChatFormat
 from llamita.tokenizer.chat_sandbox import template_literals
-from llamita.tokenizer.chat_templates import BUILT_IN, DEFAULT_FORMAT
+from llamita.tokenizer.chat_templates import DEFAULT_FORMAT, built_in_format, require_format
 
 _LOOKS_LIKE_CONTROL = re.compile(r"<\|[^|<>\s\0]+\|>")
 
 
-def ready_for_chats(tokenizer: Tokenizer) -> Tokenizer:
+def ready_for_chats(tokenizer: Tokenizer, chat_format: str | None = None) -> Tokenizer:
     """The tokenizer with what it lacks for chats; itself, where it lacks nothing.
 
-    Without a chat template it gets that of `DEFAULT_FORMAT`, and its control tokens. A template of
-    its own stays. Where that shows no control token that ends a turn, as the tokenizer has none of
-    those that it writes, the tokenizer gets them: else nothing would tell the turns from text.
+    Without a chat template it gets that of `chat_format` (None: `DEFAULT_FORMAT`), and its control
+    tokens. A template of its own stays, and must be that of a `chat_format` that is named. Where it
+    shows no control token that ends a turn, as the tokenizer has none of those that it writes, the
+    tokenizer gets them: else nothing would tell the turns from text.
 
     Raises:
-        TokenizerError: the template is damaged, or the tokenizer cannot be given a token.
+        TokenizerError: the template is damaged or another than that of `chat_format`, or the
+            tokenizer cannot be given a token.
     """
     if tokenizer.chat_template is None:
-        chosen = BUILT_IN[DEFAULT_FORMAT]
+        chosen = built_in_format(chat_format or DEFAULT_FORMAT)
         able = tokenizer.with_control_tokens([*chosen.control_tokens, *chosen.tool_tokens])
         return able.with_chat_template(chosen.template)
+    if chat_format is not None:
+        require_format(chat_format, tokenizer.chat_template)
     own = ChatFormat.of(tokenizer)
     if own.shows_turn_ends:
         return tokenizer

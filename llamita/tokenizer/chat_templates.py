@@ -233,18 +233,33 @@ DEFAULT_FORMAT = "chatml-tools"
 """What a model without a chat template learns its first chats in."""
 
 
-def built_in_template(name: str, tokenizer: Tokenizer) -> str:
-    """One of `BUILT_IN`; TokenizerError where the tokenizer lacks its control tokens."""
+def built_in_format(name: str) -> BuiltInFormat:
+    """One of `BUILT_IN`; TokenizerError where it is none."""
     if name not in BUILT_IN:
         raise TokenizerError(
             f"there is no chat format {name!r}.", hint=f"Known are: {', '.join(BUILT_IN)}."
         )
+    return BUILT_IN[name]
+
+
+def built_in_template(name: str, tokenizer: Tokenizer) -> str:
+    """That of one of `BUILT_IN`; TokenizerError where the tokenizer lacks its control tokens."""
+    wanted = built_in_format(name)
     known = tokenizer.special_tokens
-    missing = [token for token in BUILT_IN[name].control_tokens if token not in known]
+    missing = [token for token in wanted.control_tokens if token not in known]
     if missing:
         raise TokenizerError(
             f"the chat format {name} needs the control tokens {', '.join(missing)}, which the "
             "tokenizer does not have.",
             hint="Choose a format whose tokens it has, or train a tokenizer with them.",
         )
-    return BUILT_IN[name].template
+    return wanted.template
+
+
+def require_format(name: str, template: str) -> None:
+    """Raise TokenizerError where a model's own template is not that of the format `name`."""
+    if built_in_format(name).template != template:
+        raise TokenizerError(
+            f"the model has a chat template of its own, which is not that of {name}.",
+            hint="Leave --chat-format out to go on with it, or begin with a model that has none.",
+        )

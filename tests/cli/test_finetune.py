@@ -12,7 +12,9 @@ from safetensors.torch import load_file
 
 import llamita
 from llamita.cli.main import run
+from llamita.cli.options import CHAT_FORMATS
 from llamita.tokenizer import train_tokenizer
+from llamita.tokenizer.chat import BUILT_IN
 from llamita.training.settings.recipe_file import load_recipe
 from tests.training.finetuning.conftest import TEXT, chats, save_base, write
 
@@ -200,6 +202,21 @@ def test_a_run_goes_on_by_what_is_named_and_refuses_what_differs(
         error = capsys.readouterr().err
         assert words in error
         assert error.count("is now") == 1, error
+
+
+def test_the_chat_format_is_that_of_the_run_from_its_first_call(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = ("--chat-format", "chatml-signatures")
+    assert _finetune(folder, tmp_path / "run", "--steps", "2", *QUICK, *named) == 0
+    template = (tmp_path / "run" / "best" / "chat_template.jinja").read_text()
+    assert template == BUILT_IN["chatml-signatures"].template
+    assert _finetune(folder, tmp_path / "run") == 0
+    assert _finetune(folder, tmp_path / "run", *named) == 0
+    capsys.readouterr()
+    assert _finetune(folder, tmp_path / "run", "--chat-format", "llama3") == 2
+    assert "--chat-format was chatml-signatures and is now llama3" in capsys.readouterr().err
+    assert all(name in CHAT_FORMATS for name in BUILT_IN)
 
 
 def test_another_model_is_not_passed_over(

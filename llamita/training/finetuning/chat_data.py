@@ -65,7 +65,7 @@ class Chats:
 
     def differences(self, out: Path) -> list[str]:
         """What is asked for otherwise than the run in `out` prepared its chats with."""
-        settings = _settings_of(out)
+        settings = settings_of(out)
         if settings is None:
             return []
         asked = {
@@ -80,7 +80,7 @@ class Chats:
         ]
 
 
-def _settings_of(out: Path) -> Settings | None:
+def settings_of(out: Path) -> Settings | None:
     """What the chats of the run in `out` were prepared with, if they lie there."""
     if not (out / DATA_NAME / MANIFEST_NAME).is_file():
         return None

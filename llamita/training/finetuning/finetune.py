@@ -20,7 +20,7 @@ from llamita.errors import ConfigError
 from llamita.formats.detect import RECIPE
 from llamita.tokenizer import Tokenizer
 from llamita.tokenizer.chat_ready import never_trained, ready_for_chats
-from llamita.tokenizer.chat_templates import DEFAULT_FORMAT
+from llamita.tokenizer.chat_templates import DEFAULT_FORMAT, built_in_format
 from llamita.training.checkpointing.checkpoints import has_checkpoints
 from llamita.training.finetuning.chat_data import (
     DATA_NAME,
@@ -30,7 +30,7 @@ from llamita.training.finetuning.chat_data import (
     prepare_chats,
 )
 from llamita.training.finetuning.defaults import TABLES, fill_in
-from llamita.training.finetuning.resuming import check_asked, check_model
+from llamita.training.finetuning.resuming import begun_chat_format, check_asked, check_model
 from llamita.training.records.manifest import RunManifest
 from llamita.training.records.observer import SILENT, Observer
 from llamita.training.run import Summary, train
@@ -115,6 +115,7 @@ def prepare_finetuning(
     epochs: float | None = None,
     must_exist: bool = False,
     asked: Mapping[str, Any] | None = None,
+    chat_format: str | None = None,
     reporter: Reporter | None = None,
 ) -> Prepared:
     """Make everything ready for learning from chats in the run `out`.
@@ -126,12 +127,16 @@ def prepare_finetuning(
         epochs: how often to read the chats, in place of a length in the recipe.
         must_exist: refuse to start anew.
         asked: of `requested` what the caller named: a run that exists is compared with that alone.
+        chat_format: what a model without a chat template learns, one of `BUILT_IN`; None: that of a
+            run that exists, or `DEFAULT_FORMAT`.
         reporter: hears about it.
 
     Raises:
         LlamitaError: a chat or a setting is wrong, or the folder holds something else.
     """
     reporter = reporter or Reporter()
+    if chat_format is not None:
+        built_in_format(chat_format)
     exists = (out / RECIPE).is_file()
     if must_exist and not exists:
         train(None, out, must_exist=True)  # says what is missing
@@ -139,6 +144,8 @@ def prepare_finetuning(
     source = ModelSource.open(str(model), "init") if model.exists() or not is_saved else None
     if exists and (requested is None or is_saved):
         check_model(out, model, source)
+    if exists:
+        chat_format = begun_chat_format(out, chat_format)
     if is_saved and asked is not None:
         changed = check_asked(out, asked, chats, epochs, _steps(epochs, out))
         chats = chats.as_prepared(out)
@@ -160,7 +167,7 @@ def prepare_finetuning(
         )
     config = source.checkpoint.config
     chats, wanted = _with_context(chats, wanted, config, reporter)
-    tokenizer, added = _tokenizer(source.tokenizer, reporter)
+    tokenizer, added = _tokenizer(source.tokenizer, chat_format, reporter)
     folder = prepare_chats(chats, out, tokenizer, config, reporter)
     recipe = changed
     if requested is not None or not exists:
@@ -208,11 +215,13 @@ def _with_context(
     return replace(chats, context=context), recipe
 
 
-def _tokenizer(own: Tokenizer, reporter: Reporter) -> tuple[Tokenizer, tuple[str, ...]]:
+def _tokenizer(
+    own: Tokenizer, chat_format: str | None, reporter: Reporter
+) -> tuple[Tokenizer, tuple[str, ...]]:
     """The model's tokenizer, ready for chats, and the control tokens that it got for them."""
-    able = ready_for_chats(own)
+    able = ready_for_chats(own, chat_format)
     if able.chat_template != own.chat_template:
-        reporter.say(f"the model has no chat template: it learns {DEFAULT_FORMAT}")
+        reporter.say(f"the model has no chat template: it learns {chat_format or DEFAULT_FORMAT}")
     added = tuple(name for name in able.special_tokens if name not in own.special_tokens)
     if added:
         reporter.say(f"control tokens that its tokenizer lacked: {', '.join(added)}")

@@ -3,12 +3,14 @@ what it leaves out stays as the run was begun."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from llamita.errors import TrainingError
-from llamita.training.finetuning.chat_data import Chats
+from llamita.files import sha256_text
+from llamita.tokenizer.chat_templates import BUILT_IN
+from llamita.training.finetuning.chat_data import Chats, settings_of
 from llamita.training.records.manifest import RunManifest
 from llamita.training.settings.recipe import Recipe
 from llamita.training.settings.recipe_file import parse_recipe
@@ -34,6 +36,23 @@ def check_model(out: Path, model: Path, source: ModelSource | None) -> None:
         f"{out} was begun with {former}, {what}.",
         hint="Give the model it was begun with to go on, or another -o to begin with this one.",
     )
+
+
+def begun_chat_format(out: Path, chat_format: str | None) -> str | None:
+    """The chat format that the run in `out` was begun with; None: a template of the model's own.
+
+    Raises:
+        TrainingError: another one is asked for.
+    """
+    settings = settings_of(out)
+    if settings is None or settings.chat_template is None:
+        return chat_format
+    names = {sha256_text(entry.template): name for name, entry in BUILT_IN.items()}
+    begun = names.get(settings.chat_template)
+    if chat_format not in (None, begun):
+        former = begun or "the model's own"
+        raise _differs(out, [f"--chat-format was {former} and is now {chat_format}"])
+    return begun
 
 
 def check_asked(
@@ -64,11 +83,15 @@ def check_asked(
     if steps is not None and steps != length:
         found.append(f"length.steps was {length} and is now {steps} (--epochs {epochs:g})")
     if found:
-        raise TrainingError(
-            f"{out} was begun with other settings: {'; '.join(found)}.",
-            hint="Leave these out to go on as it was begun, or start a new run with another -o.",
-        )
+        raise _differs(out, found)
     return parse_recipe(dict(changed), "the command line") if changed else None
+
+
+def _differs(out: Path, found: Sequence[str]) -> TrainingError:
+    return TrainingError(
+        f"{out} was begun with other settings: {'; '.join(found)}.",
+        hint="Leave these out to go on as it was begun, or start a new run with another -o.",
+    )
 
 
 def _flat(tables: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -39,11 +39,14 @@ def finetune(
     *assignments: str,
     steps: int | None = 4,
     epochs: float | None = None,
+    chat_format: str | None = None,
     observer: Observer = SILENT,
     reporter: Reporter | None = None,
 ) -> FineTuned:
     """`llamita finetune` with settings for tests."""
     wanted = chats if isinstance(chats, Chats) else Chats([chats])
     recipe = quick_recipe(model, *assignments, steps=steps)
-    prepared = prepare_finetuning(model, wanted, out, recipe, epochs=epochs, reporter=reporter)
+    prepared = prepare_finetuning(
+        model, wanted, out, recipe, epochs=epochs, chat_format=chat_format, reporter=reporter
+    )
     return prepared.train(observer)

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import llamita
 from llamita.data.folder import DataFolder
 from llamita.data.rows import IGNORED, make_rows
-from llamita.errors import ConfigError, DataError, Interrupted, TrainingError
+from llamita.errors import ConfigError, DataError, Interrupted, TokenizerError, TrainingError
 from llamita.formats.detect import load_checkpoint
 from llamita.formats.huggingface import save_model_directory
 from llamita.tokenizer import Tokenizer, load_tokenizer
@@ -175,6 +175,54 @@ def test_a_template_of_its_own_stays(
     assert result.added_tokens == ()
     for name in ("best", "latest", "data"):
         assert (tmp_path / "run" / name / "chat_template.jinja").read_text() == template
+
+
+def test_a_model_without_a_template_learns_the_format_that_is_named(
+    base: Path, chats_path: Path, tmp_path: Path
+) -> None:
+    said, signatures = Said(), BUILT_IN["chatml-signatures"].template
+    finetune(base, chats_path, tmp_path / "run", chat_format="chatml-signatures", reporter=said)
+    assert any("learns chatml-signatures" in line for line in said.lines)
+    for name in ("best", "latest", "data"):
+        assert (tmp_path / "run" / name / "chat_template.jinja").read_text() == signatures
+    # Of a model that has it, the same may be asked for, and no other.
+    best = tmp_path / "run" / "best"
+    finetune(best, chats_path, tmp_path / "more", chat_format="chatml-signatures")
+    with pytest.raises(TokenizerError, match="not that of chatml-tools") as error:
+        finetune(best, chats_path, tmp_path / "other", chat_format="chatml-tools")
+    assert "--chat-format" in (error.value.hint or "")
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(TokenizerError, match="no chat format 'alpaca'") as error:
+        finetune(best, chats_path, tmp_path / "other", chat_format="alpaca")
+    assert "chatml-tools, chatml-signatures" in (error.value.hint or "")
+
+
+def test_a_run_goes_on_in_the_format_it_was_begun_with(
+    base: Path, chats_path: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        finetune(
+            base, chats_path, out, steps=6, chat_format="chatml-signatures",
+            observer=stop_after(3),
+        )  # fmt: skip
+    with pytest.raises(TrainingError, match="was chatml-signatures and is now chatml-tools"):
+        prepare_finetuning(base, Chats([chats_path]), out, chat_format="chatml-tools")
+    prepare_finetuning(base, Chats([chats_path]), out, chat_format="chatml-signatures")
+    prepared = prepare_finetuning(base, Chats([chats_path]), out)
+    assert prepared.train().summary.steps == 6
+    signatures = BUILT_IN["chatml-signatures"].template
+    assert (out / "best" / "chat_template.jinja").read_text() == signatures
+
+
+def test_a_template_of_ones_own_has_no_name(
+    plain_tokenizer: Tokenizer, chats_path: Path, tmp_path: Path
+) -> None:
+    template = BUILT_IN["chatml-tools"].template.replace("You have access", "Here is access")
+    model = save_base(tmp_path / "model", plain_tokenizer.with_chat_template(template))
+    finetune(model, chats_path, tmp_path / "run")
+    with pytest.raises(TrainingError, match="was the model's own and is now chatml-tools"):
+        prepare_finetuning(model, Chats([chats_path]), tmp_path / "run", chat_format="chatml-tools")
 
 
 def test_a_stopped_run_goes_on_to_the_bit_and_without_its_model(
