@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from functools import cache
 
+from llamita.data.tool_tasks.conversion_wordings import ASKED
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.task import Task
 from llamita.data.tool_tasks.values import number
-from llamita.data.tool_tasks.wording import Split, Wordings
+from llamita.data.tool_tasks.wording import Split
 from llamita.tools.builtin.units import KINDS, convert_units
 from llamita.tools.results import json_text
 
@@ -70,46 +71,8 @@ SPOKEN: dict[str, tuple[str, ...]] = {
 }
 """What people call the units; besides, they write the signs."""
 
-_SIGN_SHARE = 0.2
+_SIGN_SHARE: dict[Split, float] = {"train": 0.3, "test": 0.2}
 _PROBES = (2, 5, 8, 23, 56, 95, 230)
-
-ASKED = Wordings(
-    train=(
-        "[please |now |]convert {v} {from} to {to}[.|]",
-        "[can|could] you convert {v} {from} into {to}?",
-        "how many {to} is {v} {from}?",
-        "how many {to} are [there |]in {v} {from}?",
-        "what is {v} {from} in {to}?",
-        "{v} {from} in {to}[?|, please.]",
-        "{v} {from} to {to}",
-        "change {v} {from} into {to}[.| for me.]",
-        "i have {v} {from}. how much is that in {to}?",
-        "express {v} {from} in {to}.",
-        "how much is {v} {from} in {to}?",
-        "[my|the] recipe says {v} {from}, i need {to}.",
-        "tell me what {v} {from} is in {to}.",
-        "i only know {to}. what is {v} {from}?",
-        "in {to}, how much is {v} {from}?",
-        "turn {v} {from} to {to}.",
-        "[give|show] me {v} {from} in {to}.",
-        "write {v} {from} in {to}.",
-        "what would {v} {from} make in {to}?",
-        "we have {v} {from} and want {to}.",
-        "{v} {from}, that makes how many {to}?",
-        "i measured {v} {from}, how many {to}?",
-    ),
-    test=(
-        "turn {v} {from} so that it is {to}[.|, thanks.]",
-        "[say|write] {v} {from} as {to}.",
-        "{v} {from} makes what in {to}?",
-        "if it has {v} {from}, what would it be in {to}?",
-        "give [us|him] {v} {from}, but as {to}[.|, if you can.]",
-        "{v} {from} would be how much, counted by {to}?",
-        "we measured {v} {from}, but want {to}.",
-        "what number of {to} do {v} {from} make?",
-        "{to} are wanted, {v} {from} are given.",
-    ),
-)
 
 
 def wordings(split: Split) -> list[str]:
@@ -154,7 +117,8 @@ def conversion(split: Split, dice: Dice, units: Sequence[str]) -> Task:
         if _result(value, source, target) is not None:
             break
     spoken = [
-        unit if dice.chance(_SIGN_SHARE) else dice.pick(SPOKEN[unit]) for unit in (source, target)
+        unit if dice.chance(_SIGN_SHARE[split]) else dice.pick(SPOKEN[unit])
+        for unit in (source, target)
     ]
     request = ASKED.pick(split, dice, v=text, **{"from": spoken[0], "to": spoken[1]})
     return Task(

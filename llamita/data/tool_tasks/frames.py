@@ -33,7 +33,8 @@ CLOSERS = (
     *(". it is for school.", ". i have to go soon.", ". very kind.", ". bye!", ". good night."),
 )
 _END = re.compile(r"[.?!]*$")
-# What is copied word by word up to the end: nothing may follow it, or it would belong to it.
+# What is copied word by word up to the end: what followed would belong to it. Nor does anything
+# follow a question that an equals sign asks.
 _FREE_END = re.compile(r"(?:\{(?:note|deed|x)\}|=)[.?! ]*$")
 _FREE_START = re.compile(r"\{(?:note|deed)\}")
 _SENTENCE = re.compile(r"(?<=[.?!] )[a-z]")
