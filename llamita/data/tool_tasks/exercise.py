@@ -1,4 +1,4 @@
-"""Exercises in saying again what was said, word by word and digit by digit.
+"""Exercises in saying again what was said, all of it or one thing of several.
 
 Calls are copied from requests, and copying is the one thing that a small model with little text
 behind it does not bring along: with lists of tools before every task it meets too little of it to
@@ -8,31 +8,114 @@ They are for learning alone: there are none in the test split.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from llamita.data.tool_tasks.dice import Dice
+from llamita.data.tool_tasks.invented import invented
+from llamita.data.tool_tasks.names import person, place
 from llamita.data.tool_tasks.task import Task
 from llamita.data.tool_tasks.values import number
 from llamita.data.tool_tasks.wording import Wordings
 from llamita.data.tool_tasks.words import label, loose_words, note
 
 KIND = "exercise"
-_FEWEST_ITEMS, _MOST_ITEMS = 2, 8
-_ONSETS = (
-    *("b", "br", "c", "ch", "d", "f", "g", "gr", "h", "j", "k", "l", "m", "n", "p", "pl", "qu"),
-    *("r", "s", "sh", "st", "t", "th", "tr", "v", "w", "y", "z", ""),
-)
-_VOWELS = ("a", "e", "i", "o", "u", "ai", "ea", "ee", "ou", "oo")
-_CODAS = ("", "", "n", "r", "l", "s", "t", "d", "m", "ck", "ng", "st", "rd", "x")
+_CHOOSING = 0.4
+_MOST_ITEMS = 5
+_LONGEST = 32  # letters of several things to say again: about a dozen tokens
+_PLACES = ("first", "second", "third", "fourth", "fifth")
+_Maker = Callable[[Dice], str]
 
 _ASKED = Wordings(
     train=(
         "repeat: {x}",
         "say: {x}",
         'say "{x}".',
-        'write "{x}"',
+        'write "{x}".',
         "repeat after me: {x}",
         "again, please: {x}",
         'what i said was "{x}".',
         "copy this: {x}",
+        "copy: {x}",
+        'copy "{x}" for me.',
+        'repeat "{x}".',
+        "say after me: {x}",
+        "say this again: {x}",
+        "say it as i do: {x}",
+        "say the same: {x}",
+        'can you say "{x}"?',
+        'could you repeat "{x}"?',
+        'i say "{x}", and you?',
+        'i say "{x}", you say it too.',
+        'the word is "{x}". say it.',
+        'it reads "{x}". what does it read?',
+        '"{x}", say that.',
+        '"{x}". now you.',
+        '"{x}": once more.',
+        'once more: "{x}"',
+        "one more time: {x}",
+        "echo: {x}",
+        "echo {x}",
+        "say {x}",
+        "write {x}",
+        "repeat {x}",
+        "type: {x}",
+        "spell it as i did: {x}",
+        "read this to me: {x}",
+        "what stands here: {x}",
+        "answer with this: {x}",
+        'answer with "{x}" and nothing else.',
+        "do as i do: {x}",
+        'please give back "{x}".',
+        "word by word: {x}",
+        "my words were: {x}",
+        'all i want to hear is "{x}".',
+        "let me hear it: {x}",
+    ),
+    test=(),
+)
+# One of several: n says which.
+_WHICH = Wordings(
+    train=(
+        "the {n} of: {x}",
+        "the {n}: {x}",
+        "say the {n} of these: {x}",
+        "which is the {n}: {x}",
+        "only the {n}: {x}",
+        "give me the {n} of {x}",
+        'what is the {n} in "{x}"?',
+        'of "{x}", say the {n}.',
+        'from "{x}" take the {n}.',
+        'in "{x}", which comes {n}?',
+        "pick the {n} one: {x}",
+        "i want the {n} one of: {x}",
+    ),
+    test=(),
+)
+# The neighbour of w: n is "after" or "before".
+_NEIGHBOUR = Wordings(
+    train=(
+        "the word {n} {w}: {x}",
+        "what comes {n} {w}: {x}",
+        "say what stands {n} {w}: {x}",
+        "which one is {n} {w}: {x}",
+        'in "{x}", what is {n} {w}?',
+        'what comes right {n} {w} in "{x}"?',
+        'find {w} and say what is {n} it: "{x}"',
+        "and {n} {w}: {x}",
+    ),
+    test=(),
+)
+# The only one of its kind: n says of which.
+_ODD = Wordings(
+    train=(
+        "the {n} in: {x}",
+        "the {n} only: {x}",
+        "find the {n}: {x}",
+        "say the {n} in this: {x}",
+        "which {n} is in here: {x}",
+        "is there a {n} in it: {x}",
+        "give me only the {n}: {x}",
+        "i look for the {n}: {x}",
     ),
     test=(),
 )
@@ -40,30 +123,87 @@ _ASKED = Wordings(
 
 def wordings() -> list[str]:
     """Every way to ask, with `SLOT` for what is to be said again."""
-    return list(_ASKED.all("train"))
+    return [said for forms in (_ASKED, _WHICH, _NEIGHBOUR, _ODD) for said in forms.all("train")]
 
 
 def exercise(dice: Dice) -> Task:
     """Something to say again."""
-    kind = dice.below(8)
-    if kind == 0:
-        text = note("train", dice)
-    elif kind == 1:
-        text = f"{label('train', dice)} {number('train', dice)}"
-    else:
-        items = _FEWEST_ITEMS + dice.below(1 + _MOST_ITEMS - _FEWEST_ITEMS)
-        text = " ".join(_item(dice) for _ in range(items))
+    if dice.chance(_CHOOSING):
+        return dice.pick((_which, _which, _neighbour, _odd))(dice)
+    text = _text(dice)
     return Task(KIND, _ASKED.pick("train", dice, x=text), text)
 
 
-def _item(dice: Dice) -> str:
+def _which(dice: Dice) -> Task:
+    items = _items(dice, 2)
+    place_of = dice.below(len(items))
+    is_last = place_of == len(items) - 1 and dice.chance(0.5)
+    which = "last" if is_last else _PLACES[place_of]
+    text = dice.pick((", ", " ")).join(items)
+    return Task(KIND, _WHICH.pick("train", dice, n=which, x=text), items[place_of])
+
+
+def _neighbour(dice: Dice) -> Task:
+    items = _items(dice, 3)
+    at = dice.below(len(items) - 1)
+    word, next_to, answer = items[at], "after", items[at + 1]
+    if dice.chance(0.4):
+        word, next_to, answer = answer, "before", word
+    text = dice.pick((", ", " ", " ")).join(items)
+    return Task(KIND, _NEIGHBOUR.pick("train", dice, n=next_to, w=word, x=text), answer)
+
+
+def _odd(dice: Dice) -> Task:
+    """A number among words, or a text in quotation marks or brackets among others."""
+    kind = dice.pick(("number", "quote", "text in brackets"))
+    others = _different(1 + dice.below(3), dice.pick((_word, invented)), dice)
+    if kind == "number":
+        answer = shown = number("train", dice)
+    else:
+        answer = " ".join(_different(1 + dice.below(2), _any, dice))
+        shown = f"'{answer}'" if kind == "quote" else f"({answer})"
+    others.insert(dice.below(len(others) + 1), shown)
+    return Task(KIND, _ODD.pick("train", dice, n=kind, x=" ".join(others)), answer)
+
+
+def _text(dice: Dice) -> str:
+    """What is to be said again: one thing, several of a kind, or several of all kinds."""
+    kind = dice.below(10)
+    if kind == 0:
+        return note("train", dice)
+    if kind == 1:
+        return f"{label('train', dice)} {number('train', dice)}"
+    if kind < 4:
+        return _any(dice)
+    if kind == 4:
+        return f"{person(dice)} {dice.pick(('from', 'in', 'and', 'of'))} {place(dice)}"
+    items = _items(dice, 2)
+    while len(items) > 1 and sum(map(len, items)) > _LONGEST:
+        items.pop()
+    return dice.pick((" ", " ", ", ")).join(items)
+
+
+def _items(dice: Dice, fewest: int) -> list[str]:
+    """Some that differ, of one kind or of all kinds."""
+    count = fewest + dice.below(1 + _MOST_ITEMS - fewest)
+    return _different(count, dice.pick((_any, _any, invented, _word, _number, person)), dice)
+
+
+def _different(count: int, make: _Maker, dice: Dice) -> list[str]:
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found[make(dice)] = None
+    return list(found)
+
+
+def _any(dice: Dice) -> str:
     """A number, a word, or what is none: that meets tokens that no list of words has."""
-    kind = dice.below(4)
-    if kind < 2:
-        return number("train", dice)
-    if kind == 2:
-        return dice.pick(loose_words())
-    return "".join(
-        dice.pick(_ONSETS) + dice.pick(_VOWELS) + dice.pick(_CODAS)
-        for _ in range(1 + dice.below(3))
-    )
+    return dice.pick((_number, _word, invented, person))(dice)
+
+
+def _word(dice: Dice) -> str:
+    return dice.pick(loose_words())
+
+
+def _number(dice: Dice) -> str:
+    return number("train", dice)

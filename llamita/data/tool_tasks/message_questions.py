@@ -148,11 +148,11 @@ _TOLD: tuple[tuple[str, Asked], ...] = (
         (("where is it?", "{p}"), ("where is the {t}?", "{p}"), ("what is in {p}?", "the {t}")),
     ),
     (
-        "my {t} is old, but my {u} is new.",
+        "the {t} is old, but the {u} is new.",
         (("which one is old?", "the {t}"), ("which one is new?", "the {u}")),
     ),
     (
-        "i lost my {t} in {p}.",
+        "i lost the {t} in {p}.",
         (("what did i lose?", "the {t}"), ("where did i lose it?", "{p}")),
     ),
     (

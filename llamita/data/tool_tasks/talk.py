@@ -41,7 +41,7 @@ def in_message(split: Split, dice: Dice) -> Task:
     """A question that the message itself answers."""
     pattern, answer = dice.pick(PATTERNS[split])
     values = _values_of_test(dice) if split == "test" else _values_of_training(dice)
-    request = phrase(pattern, split, dice, **values)
+    request = phrase(pattern, split, dice, is_closed=True, **values)
     return Task("in message", request, fill(answer, values) + ".")
 
 
