@@ -35,7 +35,7 @@ CLOSERS = (
 _END = re.compile(r"[.?!]*$")
 # What is copied word by word up to the end: what followed would belong to it. Nor does anything
 # follow a question that an equals sign asks.
-_FREE_END = re.compile(r"(?:\{(?:note|deed|x)\}|=)[.?! ]*$")
+_FREE_END = re.compile(r"(?:\{(?:note|deed|label|x)\}|=)[.?! ]*$")
 _FREE_START = re.compile(r"\{(?:note|deed)\}")
 _SENTENCE = re.compile(r"(?<=[.?!] )[a-z]")
 
