@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from llamita.cli.options import JsonOption
+from llamita.cli.options import CHAT_FORMATS, JsonOption
 from llamita.cli.progress import ProgressBar, progress_bar, say
 from llamita.data.manifest import Manifest
 from llamita.data.prepare import Reporter, prepare
@@ -48,6 +48,14 @@ def command(
         Literal["all", "assistant"],
         typer.Option(help="What is learned of chats: every token, or what the assistant says."),
     ] = "all",
+    chat_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="How chats are written where the tokenizer brings no chat template: "
+            f"{CHAT_FORMATS}.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace other data at DATA.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -63,6 +71,7 @@ def command(
             max_document_chars=max_document_chars,
             seed=seed,
             loss=loss,
+            chat_format=chat_format,
             force=force,
             reporter=bars,
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from llamita.cli.options import JsonOption
+from llamita.cli.options import CHAT_FORMATS, JsonOption
 from llamita.cli.progress import ProgressBar, progress_bar
 from llamita.errors import TokenizerError
 
@@ -34,13 +34,24 @@ Encoding = Annotated[str, typer.Option(help="The encoding of the text files.")]
 
 @app.command()
 def train(
-    texts: Annotated[list[Path], typer.Argument(metavar="TEXT...", help="Files or folders.")],
+    texts: Annotated[
+        list[Path],
+        typer.Argument(metavar="TEXT...", help="Files or folders of text and of chats (.jsonl)."),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write it.")],
     tokenizer: Annotated[
         str, typer.Option(help="bpe:SIZE, spm:SIZE, unigram:SIZE, char or char:SIZE.")
     ] = "bpe:8192",
     field: Field = "text",
     encoding: Encoding = "utf-8",
+    chat_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="How chats are written, which it learns without the control tokens: "
+            f"{CHAT_FORMATS}.",
+        ),
+    ] = None,
     sample_mb: Annotated[
         int | None, typer.Option(min=1, help="Learn from at most this many megabytes of text.")
     ] = None,
@@ -48,7 +59,10 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train a tokenizer on TEXT and write it to DIR."""
-    from llamita.text.documents import read_documents
+    from llamita.data.tokenizer_texts import tokenizer_texts
+    from llamita.text.documents import read_files
+    from llamita.text.sources import find_text_files
+    from llamita.tokenizer.chat_templates import DEFAULT_FORMAT
     from llamita.tokenizer.files import has_tokenizer
     from llamita.tokenizer.train import train_tokenizer
 
@@ -60,9 +74,10 @@ def train(
     if out.exists() and not out.is_dir():
         raise TokenizerError(f"{out} is a file; a directory is needed.")
     with progress_bar("reading", None, "bytes") as bar:
-        documents = read_documents(texts, field=field, encoding=encoding)
+        files = find_text_files(texts).files
+        documents = read_files(files, field=field, encoding=encoding, chats=True)
         made = train_tokenizer(
-            (document.text for document in _counted(documents, bar)),
+            tokenizer_texts(_counted(documents, bar), chat_format or DEFAULT_FORMAT),
             tokenizer,
             sample_bytes=None if sample_mb is None else sample_mb * 1_000_000,
             seed=seed,

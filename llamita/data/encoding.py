@@ -23,9 +23,9 @@ from llamita.text.chats import Chat
 from llamita.text.documents import Document
 from llamita.text.pipeline import utf8_length
 from llamita.tokenizer.base import Tokenizer
-from llamita.tokenizer.chat import BUILT_IN, ChatFormat
+from llamita.tokenizer.chat import ChatFormat
 from llamita.tokenizer.chat_spans import TurnsDifferError
-from llamita.tokenizer.chat_templates import DEFAULT_FORMAT
+from llamita.tokenizer.chat_templates import DEFAULT_FORMAT, built_in_template, require_format
 
 Loss = Literal["all", "assistant"]
 Long = Literal["drop", "cut"]
@@ -65,7 +65,8 @@ class Encoded:
 
 class DocumentEncoder:
     """Encodes documents. Where there are chats and the tokenizer brings no chat template,
-    `tokenizer` gets the one of `DEFAULT_FORMAT`, which then travels with it.
+    `tokenizer` gets the one of `chat_format` (None: `DEFAULT_FORMAT`), which then travels with it.
+    One that it brings must be that of a `chat_format` that is named.
 
     `chats` are those that came out, `dropped` those that did not, being longer than `fit` lets
     them: `on_dropped` hears of each, with the tokens of a row that it, or what it can be cut to,
@@ -79,6 +80,7 @@ class DocumentEncoder:
         loss: Loss = "all",
         fit: Fit | None = None,
         on_dropped: Callable[[Document, int], None] = lambda document, needed: None,
+        chat_format: str | None = None,
     ) -> None:
         if fit is not None and loss != "assistant":
             raise ValueError("only chats of which answers alone are learned are fitted into rows")
@@ -88,6 +90,7 @@ class DocumentEncoder:
         self.chats = self.dropped = self.cut = self.split = 0
         self.unreasoned = self.undeclared = 0
         self._on_dropped = on_dropped
+        self._chat_format = chat_format
 
     def encode(self, documents: Iterator[Document]) -> Iterator[tuple[Document, Encoded]]:
         """Each document with its tokens, in order; without chats that are dropped. One that becomes
@@ -207,9 +210,10 @@ class DocumentEncoder:
     @cached_property
     def _format(self) -> ChatFormat:
         if self.tokenizer.chat_template is None:
-            ChatFormat.built_in(DEFAULT_FORMAT, self.tokenizer)
-            template = BUILT_IN[DEFAULT_FORMAT].template
+            template = built_in_template(self._chat_format or DEFAULT_FORMAT, self.tokenizer)
             self.tokenizer = self.tokenizer.with_chat_template(template)
+        elif self._chat_format is not None:
+            require_format(self._chat_format, self.tokenizer.chat_template)
         return ChatFormat.of(self.tokenizer)
 
 

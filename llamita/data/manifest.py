@@ -87,7 +87,9 @@ class Settings(BaseModel):
     """What `prepare` was asked to do; the same sources and settings give the same data.
 
     `val_sources`: how many of the sources, the last ones, are held out whole. `longest` tokens and
-    what is done with a `long` chat: see `encoding.Fit`.
+    what is done with a `long` chat: see `encoding.Fit`. `chat_template` and `tokenizer_also` are
+    hashes: of the template that the tokenizer came with, of files that a trained one learned from
+    beside the text.
     """
 
     tokenizer: str
@@ -101,6 +103,8 @@ class Settings(BaseModel):
     longest: int | None = None
     long: Literal["drop", "cut"] | None = None
     chat_template: str | None = None
+    chat_format: str | None = None
+    tokenizer_also: list[str] | None = None
 
 
 class Manifest(BaseModel):

@@ -7,7 +7,7 @@ at the end, so an interrupted run leaves nothing under the final name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -23,18 +23,18 @@ from llamita.data.corpus import (
 )
 from llamita.data.encoding import DocumentEncoder, Encoded, Fit, Loss
 from llamita.data.existing import refuse_other_content, same_data_at
-from llamita.data.held_out import is_held_out
 from llamita.data.manifest import Manifest, Settings, TokenizerInfo
 from llamita.data.shards import SHARD_TOKENS, ShardWriter
 from llamita.data.token_bins import tokenizer_of_bins
+from llamita.data.tokenizer_texts import train_on_corpus
 from llamita.errors import DataError
-from llamita.files import replace_directory, sha256_text
+from llamita.files import replace_directory, sha256_file, sha256_text
 from llamita.text.documents import MAX_DOCUMENT_CHARS
-from llamita.text.sources import describe_skipped
+from llamita.text.sources import describe_skipped, find_text_files
 from llamita.tokenizer.base import Tokenizer
-from llamita.tokenizer.chat_templates import DEFAULT_FORMAT
+from llamita.tokenizer.chat_templates import DEFAULT_FORMAT, built_in_format
 from llamita.tokenizer.load import tokenizer_of
-from llamita.tokenizer.train import parse_spec, train_tokenizer
+from llamita.tokenizer.train import parse_spec
 
 __all__ = ["VALIDATION_CHATS_NAME", "VALIDATION_NAME", "Reporter", "prepare"]
 
@@ -52,6 +52,8 @@ def prepare(
     seed: int = 0,
     loss: Loss = "all",
     fit: Fit | None = None,
+    chat_format: str | None = None,
+    tokenizer_also: Sequence[Path] = (),
     force: bool = False,
     shard_tokens: int = SHARD_TOKENS,
     reporter: Reporter | None = None,
@@ -73,6 +75,9 @@ def prepare(
         seed: of the sample that the tokenizer is trained on, when the text is too large for it.
         loss: what is learned of chats: "all" tokens, or what the "assistant" says.
         fit: with the latter, what becomes of chats that are longer than a row.
+        chat_format: what chats are written in where the tokenizer brings no chat template; None:
+            `DEFAULT_FORMAT`. A tokenizer that is trained learns from chats as they are written.
+        tokenizer_also: files and folders that a tokenizer which is trained learns from as well.
         force: replace another DATA directory at `out`.
         shard_tokens: the most tokens in one shard file.
         reporter: hears about the progress.
@@ -84,8 +89,13 @@ def prepare(
     """
     if not 0 <= val_fraction < 1:
         raise DataError(f"--val-fraction is {val_fraction:g}; it must be at least 0 and below 1.")
+    if chat_format is not None:
+        built_in_format(chat_format)
     refuse_other_content(out)
+    also = find_text_files(tokenizer_also).files if tokenizer_also else []
     finished, template = _finished(tokenizer), None
+    if also and finished is not None:
+        raise ValueError("a finished tokenizer learns from nothing")
     if isinstance(tokenizer, Tokenizer):  # with a template that no file may hold
         template = tokenizer.chat_template
     settings = Settings(
@@ -99,6 +109,8 @@ def prepare(
         longest=None if fit is None else fit.longest,
         long=None if fit is None else fit.long,
         chat_template=None if template is None else sha256_text(template),
+        chat_format=chat_format,
+        tokenizer_also=[sha256_file(file.path) for file in also] or None,
     )
     reporter = reporter or Reporter()
     corpus = Corpus(paths, val, settings, reporter)
@@ -114,7 +126,9 @@ def prepare(
     with ExitStack() as stack:
         directory = _begin(out, stack)  # before the long work, which would be lost
         corpus.require_both_sides()
-        used = finished or _train_tokenizer(corpus, str(tokenizer))
+        used = finished or train_on_corpus(
+            corpus, str(tokenizer), also, chat_format or DEFAULT_FORMAT
+        )
         return _write_data(directory, corpus, used, shard_tokens, fit)
 
 
@@ -145,19 +159,6 @@ def _finished(path: str | Tokenizer) -> Tokenizer | None:
     return tokenizer_of(path) if of_bins is None else of_bins
 
 
-def _train_tokenizer(corpus: Corpus, spec: str) -> Tokenizer:
-    this_pass = Pass(corpus)
-
-    def training_texts() -> Iterator[str]:
-        for document in this_pass.documents():
-            this_pass.report("reading")
-            if not is_held_out(document.text, corpus.settings.val_fraction):
-                yield document.text
-
-    seed, log = corpus.settings.seed, corpus.reporter.say
-    return train_tokenizer(training_texts(), spec, seed=seed, log=log)
-
-
 def _write_data(
     directory: Path, corpus: Corpus, tokenizer: Tokenizer, shard_tokens: int, fit: Fit | None
 ) -> Manifest:
@@ -168,6 +169,7 @@ def _write_data(
         corpus.settings.loss,
         fit,
         lambda document, needed: too_long.add(sides.is_held_out(document), needed),
+        chat_format=corpus.settings.chat_format,
     )
     masked = corpus.settings.loss != "all"
     separated = (tokenizer.vocab_size, tokenizer.separator_id)
@@ -190,7 +192,8 @@ def _write_data(
     corpus.require_unchanged()
     _require_rows(corpus, fit, too_long, train, val)
     if encoder.tokenizer is not tokenizer:
-        corpus.reporter.say(f"chats are written as {DEFAULT_FORMAT}: the tokenizer had no template")
+        written = corpus.settings.chat_format or DEFAULT_FORMAT
+        corpus.reporter.say(f"chats are written as {written}: the tokenizer had no template")
     encoder.tokenizer.save(directory)
     passes = (this_pass, of_held)
     manifest = Manifest(

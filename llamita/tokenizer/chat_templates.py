@@ -257,9 +257,9 @@ def built_in_template(name: str, tokenizer: Tokenizer) -> str:
 
 
 def require_format(name: str, template: str) -> None:
-    """Raise TokenizerError where a model's own template is not that of the format `name`."""
+    """Raise TokenizerError where a tokenizer's own template is not that of the format `name`."""
     if built_in_format(name).template != template:
         raise TokenizerError(
-            f"the model has a chat template of its own, which is not that of {name}.",
-            hint="Leave --chat-format out to go on with it, or begin with a model that has none.",
+            f"the tokenizer brings a chat template of its own, which is not that of {name}.",
+            hint="Leave --chat-format out to go on with it, or take a model that has none.",
         )

@@ -46,7 +46,7 @@ def test_json_is_the_manifest_and_nothing_else(
 
 def test_options_reach_the_work(corpus: Path, tmp_path: Path) -> None:
     options = "--tokenizer char --val-fraction 0 --field body --encoding ascii --seed 3"
-    options += " --max-document-chars 99"
+    options += " --max-document-chars 99 --chat-format chatml-signatures"
     assert run(["prepare", str(corpus), "-o", str(tmp_path / "DATA"), *options.split()]) == 0
     assert json.loads((tmp_path / "DATA/manifest.json").read_text())["settings"] == {
         "tokenizer": "char",
@@ -60,6 +60,8 @@ def test_options_reach_the_work(corpus: Path, tmp_path: Path) -> None:
         "longest": None,
         "long": None,
         "chat_template": None,
+        "chat_format": "chatml-signatures",
+        "tokenizer_also": None,
     }
 
 

@@ -16,10 +16,10 @@ from llamita.data.loader import sequential_batches
 from llamita.data.manifest import Manifest
 from llamita.data.prepare import prepare
 from llamita.data.rows import IGNORED, DocumentRows
-from llamita.errors import DataError
+from llamita.errors import DataError, TokenizerError
 from llamita.text.documents import read_documents
 from llamita.tokenizer.base import Tokenizer
-from llamita.tokenizer.chat import ChatFormat
+from llamita.tokenizer.chat import BUILT_IN, ChatFormat
 from llamita.tokenizer.load import load_tokenizer
 from llamita.tokenizer.train import train_tokenizer
 
@@ -170,6 +170,29 @@ def test_a_tokenizer_is_trained_on_what_is_said(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(tmp_path / "data")
     ids = tokenizer.encode("What is 1 and one? It is dry.")
     assert len(ids) == len("What is 1 and one? It is dry.")
+
+
+def test_the_chat_format_that_is_named_is_written_where_there_is_none(
+    tokenizer_path: Path, tmp_path: Path
+) -> None:
+    chats = _write(tmp_path / "chats.jsonl", _chats())
+    options: dict[str, Any] = {"tokenizer": str(tokenizer_path), "val_fraction": 0}
+    prepare([chats], tmp_path / "data", chat_format="chatml-signatures", **options)
+    written = load_tokenizer(tmp_path / "data")
+    assert written.chat_template == BUILT_IN["chatml-signatures"].template
+    texts = [written.decode(ids) for ids in _documents(tmp_path / "data")]
+    assert any("weather(): of a place" in text for text in texts)
+    # With the same it is the same data; with another it is other data.
+    again = prepare([chats], tmp_path / "data", chat_format="chatml-signatures", **options)
+    assert again == Manifest.load(tmp_path / "data")
+    with pytest.raises(DataError, match="with other settings"):
+        prepare([chats], tmp_path / "data", **options)
+    with pytest.raises(TokenizerError, match="no chat format 'alpaca'"):
+        prepare([chats], tmp_path / "other", chat_format="alpaca", **options)
+    options["tokenizer"] = written
+    with pytest.raises(TokenizerError, match="not that of chatml-tools"):
+        prepare([chats], tmp_path / "other", chat_format="chatml-tools", **options)
+    prepare([chats], tmp_path / "other", chat_format="chatml-signatures", **options)
 
 
 def test_chats_are_brought_into_one_form_as_text_is(tokenizer_path: Path, tmp_path: Path) -> None:
