@@ -9,7 +9,7 @@ DEEDS = {
     "goods": (
         *("buy", "get", "order", "bring", "find", "return", "pick up", "fetch", "take", "borrow"),
         *("lend", "choose", "carry", "collect", "look for", "ask for", "pack", "pay for", "want"),
-        *("unpack", "prepare", "save", "give away", "try", "wrap", "cook with", "put away"),
+        *("unpack", "prepare", "save", "give away", "try", "wrap", "put away"),
     ),
     "people": (
         *("call", "visit", "thank", "ask", "meet", "write to", "help", "invite", "greet", "see"),
@@ -17,31 +17,36 @@ DEEDS = {
         *("listen to", "speak with", "drive", "congratulate", "text", "welcome", "pay", "hire"),
     ),
     "home": (
-        *("clean", "fix", "paint", "check", "sell", "wash", "move", "repair", "dust", "close"),
-        *("open", "lock", "measure", "polish", "empty", "cover", "replace", "mend", "oil", "sweep"),
-        *("tidy", "inspect", "build", "warm", "air", "photograph", "decorate", "scrub", "test"),
+        *("clean", "fix", "paint", "check", "sell", "wash", "move", "repair", "dust", "measure"),
+        *("polish", "cover", "replace", "mend", "sweep", "tidy", "inspect", "photograph"),
+        *("decorate", "scrub", "show", "describe", "rent", "draw", "admire", "look at"),
+        *("look after", "ask about", "take care of"),
     ),
     "papers": (
         *("pay", "send", "print", "read", "sign", "renew", "finish", "copy", "write", "find"),
-        *("translate", "file", "scan", "correct", "hand in", "learn", "burn", "stamp", "fill in"),
-        *("publish", "cancel", "review", "share", "keep", "draft", "rewrite", "look over"),
+        *("translate", "file", "scan", "correct", "hand in", "learn", "stamp", "publish", "cancel"),
+        *("review", "share", "keep", "draft", "rewrite", "look over", "look at", "talk about"),
+        *("explain", "hand over"),
     ),
 }
 # Goods of which there is some, or several.
-SOME = (
-    *("milk", "bread", "apples", "cheese", "tickets", "stamps", "paint", "lemons", "soap", "salt"),
-    *("flowers", "paper", "coffee", "rice", "batteries", "honey", "shoes", "seeds", "ink", "wine"),
-    *("candles", "oranges", "wood", "rope", "butter", "nails", "screws", "flour", "oil", "vinegar"),
-    *("pepper", "carrots", "cabbage", "garlic", "grapes", "cherries", "plums", "peaches", "nuts"),
-    *("almonds", "raisins", "olives", "tomatoes", "beans", "lentils", "peas", "corn", "mushrooms"),
-    *("spinach", "lettuce", "radishes", "beef", "ham", "bacon", "trout", "salmon", "herring"),
-    *("oysters", "jam", "mustard", "yoghurt", "cookies", "crackers", "chocolate", "candy", "ice"),
-    *("juice", "cider", "beer", "water", "lemonade", "firewood", "charcoal", "matches", "string"),
-    *("thread", "needles", "buttons", "wool", "silk", "cotton", "leather", "gloves", "socks"),
-    *("slippers", "pyjamas", "sandals", "mittens", "towels", "sponges", "bleach", "shampoo"),
-    *("toothpaste", "bandages", "pills", "vitamins", "envelopes", "pencils", "crayons", "chalk"),
-    *("glue", "tape", "clips", "labels", "bulbs", "cables", "tiles", "bricks", "cement", "sand"),
-    *("gravel", "hay", "straw", "oats", "barley", "compost", "tulips", "roses", "herbs", "basil"),
+FOOD = (
+    *("milk", "bread", "apples", "cheese", "lemons", "salt", "coffee", "rice", "honey", "wine"),
+    *("oranges", "butter", "flour", "oil", "vinegar", "pepper", "carrots", "cabbage", "garlic"),
+    *("grapes", "cherries", "plums", "peaches", "nuts", "almonds", "raisins", "olives"),
+    *("tomatoes", "beans", "lentils", "peas", "corn", "mushrooms", "spinach", "lettuce"),
+    *("radishes", "beef", "ham", "bacon", "trout", "salmon", "herring", "oysters", "jam"),
+    *("mustard", "yoghurt", "cookies", "crackers", "chocolate", "candy", "ice", "juice"),
+    *("cider", "beer", "water", "lemonade", "oats", "barley", "herbs", "basil"),
+)
+SUPPLIES = (
+    *("tickets", "stamps", "paint", "soap", "flowers", "paper", "batteries", "shoes", "seeds"),
+    *("ink", "candles", "wood", "rope", "nails", "screws", "firewood", "charcoal", "matches"),
+    *("string", "thread", "needles", "buttons", "wool", "silk", "cotton", "leather", "gloves"),
+    *("socks", "slippers", "pyjamas", "sandals", "mittens", "towels", "sponges", "bleach"),
+    *("shampoo", "toothpaste", "bandages", "pills", "vitamins", "envelopes", "pencils"),
+    *("crayons", "chalk", "glue", "tape", "clips", "labels", "bulbs", "cables", "tiles"),
+    *("bricks", "cement", "sand", "gravel", "hay", "straw", "compost", "tulips", "roses"),
 )
 # Goods that are counted.
 ONE = (
@@ -71,25 +76,32 @@ HOME = (
     *("engine", "wheel", "sledge", "skis", "swing", "sandpit", "kennel", "hive", "nest", "statue"),
 )
 PAPERS = (
-    *("rent", "passport", "letter", "contract", "report", "taxes", "book", "form", "invitation"),
-    *("list", "speech", "chapter", "plan", "receipt", "poem", "essay", "song", "recipe", "article"),
-    *("newspaper", "magazine", "thesis", "homework", "exam", "quiz", "syllabus", "timetable"),
-    *("schedule", "programme", "menu", "leaflet", "brochure", "catalogue", "manual", "guide"),
-    *("postcard", "telegram", "memo", "minutes", "petition", "complaint", "apology", "proposal"),
-    *("budget", "invoice", "cheque", "mortgage", "loan", "fine", "fee", "subscription", "licence"),
-    *("permit", "certificate", "diploma", "will", "deed", "treaty", "protocol", "questionnaire"),
+    *("rent", "passport", "letter", "contract", "report", "taxes", "book", "form"),
+    *("invitation", "list", "speech", "chapter", "plan", "receipt", "poem", "essay", "song"),
+    *("recipe", "article", "newspaper", "magazine", "thesis", "homework", "exam", "quiz"),
+    *("syllabus", "timetable", "schedule", "programme", "menu", "leaflet", "brochure"),
+    *("catalogue", "manual", "guide", "postcard", "telegram", "memo", "petition", "complaint"),
+    *("apology", "proposal", "budget", "invoice", "cheque", "mortgage", "loan", "fee"),
+    *("subscription", "licence", "permit", "certificate", "diploma", "treaty", "protocol"),
+    *("questionnaire",),
 )
 ROLES = (
-    *("bank", "school", "captain", "landlord", "dentist", "office", "baker", "king", "teacher"),
-    *("lawyer", "hotel", "queen", "mother", "brother", "cousin", "friend", "grandfather", "father"),
-    *("grandmother", "niece", "nephew", "daughter", "son", "husband", "wife", "partner", "boss"),
-    *("doctor", "nurse", "chemist", "butcher", "grocer", "tailor", "barber", "gardener", "painter"),
-    *("carpenter", "mason", "roofer", "electrician", "mechanic", "driver", "pilot", "sailor"),
-    *("farmer", "miller", "shepherd", "hunter", "fisherman", "cook", "waiter", "hostess", "maid"),
+    *("captain", "landlord", "dentist", "baker", "king", "teacher", "lawyer", "queen"),
+    *("mother", "brother", "cousin", "friend", "grandfather", "father", "grandmother", "niece"),
+    *("nephew", "daughter", "son", "husband", "wife", "partner", "boss", "doctor", "nurse"),
+    *("chemist", "butcher", "grocer", "tailor", "barber", "gardener", "painter", "carpenter"),
+    *("mason", "roofer", "electrician", "mechanic", "driver", "pilot", "sailor", "farmer"),
+    *("miller", "shepherd", "hunter", "fisherman", "cook", "waiter", "hostess", "maid"),
     *("butler", "clerk", "accountant", "secretary", "director", "editor", "author", "poet"),
-    *("singer", "actor", "dancer", "coach", "referee", "judge", "sheriff", "soldier", "general"),
-    *("mayor", "senator", "bishop", "priest", "monk", "nun", "student", "professor", "tutor"),
-    *("embassy", "museum", "clinic", "hospital", "theatre", "club", "court", "tenant", "guests"),
+    *("singer", "actor", "dancer", "coach", "referee", "judge", "sheriff", "soldier"),
+    *("general", "mayor", "senator", "bishop", "priest", "monk", "nun", "student", "professor"),
+    *("tutor", "tenant", "guests"),
+)
+# Where somebody can be called or written to.
+OFFICES = (
+    *("bank", "school", "office", "hotel", "embassy", "museum", "clinic", "hospital"),
+    *("theatre", "club", "court", "church", "town hall", "bakery", "pharmacy", "post office"),
+    *("university", "police", "newspaper"),
 )
 TITLES = ("doctor", "lady", "uncle", "captain", "professor", "miss", "sir", "cousin", "old", "lord")
 SPOTS = (
@@ -99,26 +111,25 @@ SPOTS = (
     *("basket", "jar", "trunk", "suitcase", "fridge", "chimney", "hedge", "fence", "statue"),
 )
 WHERE = ("in", "under", "behind", "on", "above", "below", "at", "next to", "opposite", "over")
+# What suits anything, what has a shape, and what is eaten.
 ADJECTIVES = (
-    *("old", "red", "green", "warm", "fresh", "strong", "broken", "long", "small", "good", "soft"),
-    *("clean", "cheap", "fine", "rare", "round", "square", "heavy", "light", "thick", "thin"),
-    *("wide", "narrow", "high", "low", "sharp", "dull", "smooth", "rough", "dry", "wet", "cold"),
-    *("hot", "sweet", "sour", "bitter", "salty", "ripe", "raw", "rusty", "dusty", "dirty", "shiny"),
-    *("golden", "silver", "purple", "pink", "brown", "grey", "black", "striped", "dotted", "plain"),
-    *("fancy", "pretty", "ugly", "tiny", "huge", "giant", "lovely", "strange", "famous", "secret"),
-    *("french", "german", "spanish", "dutch", "english", "russian", "chinese", "second", "last"),
-    *(
-        "other",
-        "next",
-        "spicy",
-        "frozen",
-        "painted",
-        "carved",
-        "knitted",
-        "folded",
-        "empty",
-        "full",
-    ),
+    *("old", "good", "fine", "rare", "cheap", "last", "other", "next", "second", "small"),
+    *("long", "lovely", "strange", "famous", "secret", "french", "german", "spanish", "dutch"),
+    *("english", "russian", "chinese", "best", "whole", "usual", "special", "first", "third"),
+    *("right", "wrong", "extra", "simple", "modern", "italian", "greek", "swedish", "early"),
+    *("late", "nice", "great", "real", "plain"),
+)
+SHAPED = (
+    *("red", "green", "warm", "strong", "broken", "soft", "clean", "round", "square", "heavy"),
+    *("light", "thick", "thin", "wide", "narrow", "high", "low", "sharp", "smooth", "rough"),
+    *("dry", "wet", "rusty", "dusty", "dirty", "shiny", "golden", "silver", "purple", "pink"),
+    *("brown", "grey", "black", "striped", "dotted", "fancy", "pretty", "ugly", "tiny", "huge"),
+    *("giant", "painted", "carved", "folded", "empty", "used", "solid", "loose"),
+)
+TASTES = (
+    *("fresh", "cold", "hot", "sweet", "sour", "bitter", "salty", "ripe", "raw", "dry"),
+    *("spicy", "frozen", "good", "cheap", "fine", "french", "italian", "local", "cheaper"),
+    *("better", "dark", "light"),
 )
 WHEN = (
     *("tomorrow", "tonight", "today", "on monday", "on friday", "next week", "before lunch"),
@@ -164,21 +175,22 @@ TIMED = (
     *("charger", "download", "backup", "interview", "debate", "parking", "train", "bus", "ferry"),
 )
 TIMED_KINDS = (
-    *("soft", "green", "black", "hot", "long", "short", "slow", "quick", "rye", "white", "sweet"),
-    *("big", "small", "morning", "evening", "deep", "dark", "cold", "warm", "first", "second"),
-    *("last", "next", "final", "early", "late", "daily", "weekly", "old", "new", "red", "brown"),
-    *(
-        "spicy",
-        "sour",
-        "fresh",
-        "frozen",
-        "fried",
-        "baked",
-        "boiled",
-        "roasted",
-        "family",
-        "garden",
-    ),
-    *("kitchen", "school", "office", "winter", "summer", "night", "noon", "monday", "birthday"),
-    *("team", "baby", "hard", "easy", "light", "heavy", "quiet", "loud", "secret", "special"),
+    *("soft", "green", "black", "hot", "long", "short", "slow", "quick", "rye", "white"),
+    *("sweet", "big", "small", "morning", "evening", "deep", "dark", "cold", "warm", "first"),
+    *("second", "last", "next", "final", "early", "late", "daily", "weekly", "old", "new"),
+    *("red", "brown", "spicy", "sour", "fresh", "frozen", "fried", "baked", "boiled"),
+    *("roasted", "family", "garden", "kitchen", "school", "office", "winter", "summer"),
+    *("night", "noon", "monday", "birthday", "team", "baby", "hard", "easy", "light", "heavy"),
+    *("quiet", "loud", "secret", "special"),
+)
+# Two words before a thing: "quick evening walk".
+TIMED_FIRST = (
+    *("long", "short", "slow", "quick", "small", "big", "first", "second", "last", "next"),
+    *("final", "early", "late", "daily", "weekly", "hard", "easy", "light", "quiet", "loud"),
+    *("secret", "special"),
+)
+TIMED_SECOND = (
+    *("morning", "evening", "family", "garden", "kitchen", "school", "office", "winter"),
+    *("summer", "night", "monday", "birthday", "team", "sunday", "friday", "village", "river"),
+    *("forest", "holiday", "guest"),
 )

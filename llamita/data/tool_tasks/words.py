@@ -64,6 +64,13 @@ _TIMED = (
 
 _OWNERS = ("the", "the", "my", "my", "our", "this", "that", "your")
 _MANY = ("", "", "", "some", "some", "more", "the", "my", "our", "enough")
+_NOUNS = {
+    "food": (things.FOOD, things.TASTES),
+    "supplies": (things.SUPPLIES, things.SHAPED[:10] + things.ADJECTIVES[:5]),
+    "one": (things.ONE, things.SHAPED + things.ADJECTIVES),
+    "home": (things.HOME, things.SHAPED + things.ADJECTIVES),
+    "papers": (things.PAPERS, things.ADJECTIVES),
+}
 _BUSINESS = ("goods", "people", "home", "papers")
 _GOING = ("go to", "fly to", "walk to", "travel to", "stay in", "leave for", "move to", "see")
 
@@ -73,9 +80,10 @@ def loose_words() -> tuple[str, ...]:
     """Every word of the training split's notes and labels, once."""
     texts = [
         *(text for of_kind in things.DEEDS.values() for text in of_kind),
-        *(*things.SOME, *things.ONE, *things.HOME, *things.PAPERS, *things.ROLES, *things.TITLES),
-        *(*things.SPOTS, *things.WHERE, *things.ADJECTIVES, *things.WHEN, *things.TIMED),
-        *(*things.TIMED_KINDS, *PEOPLE, *PLACES),
+        *(*things.FOOD, *things.SUPPLIES, *things.ONE, *things.HOME, *things.PAPERS),
+        *(*things.ROLES, *things.OFFICES, *things.TITLES, *things.SPOTS, *things.WHERE),
+        *(*things.ADJECTIVES, *things.SHAPED, *things.TASTES, *things.WHEN, *things.TIMED),
+        *(*things.TIMED_KINDS, *things.TIMED_FIRST, *things.TIMED_SECOND, *PEOPLE, *PLACES),
     ]
     return tuple(dict.fromkeys(word for text in texts for word in text.split()))
 
@@ -109,13 +117,12 @@ def label(split: Split, dice: Dice) -> str:
     """What a timer may be for: "green tea"; in the training split one to three words."""
     if split == "test":
         return f"{dice.pick(_KINDS)} {dice.pick(_TIMED)}"
-    last = dice.pick(things.TIMED)
-    words = [last]
+    words = [dice.pick(things.TIMED)]
     shape = dice.below(10)
     if shape >= 8:
-        words.insert(0, dice.pick(things.TIMED))
-    if shape >= 2:
-        words.insert(0, dice.pick(_KINDS if dice.chance(0.5) else things.TIMED_KINDS))
+        words = [dice.pick(things.TIMED_FIRST), dice.pick(things.TIMED_SECOND), *words]
+    elif shape >= 2:
+        words = [dice.pick(_KINDS if dice.chance(0.6) else things.TIMED_KINDS), *words]
     if dice.chance(_INVENTED):
         words[-1 if dice.chance(0.7) else 0] = invented(dice)
     return " ".join(words)
@@ -147,6 +154,9 @@ def _deed(dice: Dice) -> str:
         about = dice.pick(("about", "for", "about"))
         talk = dice.pick(("ask", "call", "thank", "email", "write to", "meet"))
         text = f"{talk} {_someone(dice, is_new)} {about} {_thing(dice, 'papers', False)}"
+    elif shape == 3 and not is_new:
+        talk = dice.pick(("call", "visit", "thank", "ask", "write to", "email"))
+        text = f"{talk} {dice.pick(_OWNERS[:5])} {dice.pick(things.OFFICES)}"
     else:
         kind = dice.pick(_BUSINESS)
         text = f"{_verb(dice, kind)} {_thing(dice, kind, is_new)}"
@@ -175,15 +185,15 @@ def _verb(dice: Dice, kind: str) -> str:
 def _thing(dice: Dice, kind: str, is_new: bool) -> str:
     if kind == "people":
         return _someone(dice, is_new)
-    lists = {"home": things.HOME, "papers": things.PAPERS}
-    is_some = kind == "goods" and dice.chance(0.5)
-    nouns = things.SOME if is_some else lists.get(kind, things.ONE)
+    if kind == "goods":
+        kind = dice.pick(("food", "supplies", "one", "one"))
+    nouns, adjectives = _NOUNS[kind]
     noun = invented(dice) if is_new else dice.pick(nouns)
-    described = f"{dice.pick(things.ADJECTIVES)} {noun}" if dice.chance(0.3) else noun
-    if is_some:
+    described = f"{dice.pick(adjectives)} {noun}" if dice.chance(0.3) else noun
+    if kind in ("food", "supplies"):
         return f"{dice.pick(_MANY)} {described}".strip()
-    if kind == "goods" and dice.chance(0.5):
-        return f"{'an' if described[0] in 'aeio' else 'a'} {described}"
+    if kind == "one" and dice.chance(0.5):
+        return f"{'an' if described[0] in 'aeiou' else 'a'} {described}"
     return f"{dice.pick(_OWNERS)} {described}"
 
 

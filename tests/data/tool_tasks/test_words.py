@@ -74,7 +74,7 @@ def test_first_words_of_the_test_split_are_first_words_in_training() -> None:
 
 
 @pytest.mark.parametrize("make", [note, label])
-def test_a_third_of_notes_and_labels_has_a_word_that_nobody_knows(
+def test_four_in_ten_notes_and_labels_have_a_word_that_nobody_knows(
     make: Callable[[Split, Dice], str],
 ) -> None:
     dice = Dice("invented")
