@@ -8,7 +8,7 @@ from __future__ import annotations
 DEEDS = {
     "goods": (
         *("buy", "get", "order", "bring", "find", "return", "pick up", "fetch", "take", "borrow"),
-        *("lend", "choose", "carry", "collect", "look for", "ask for", "pack", "pay for", "want"),
+        *("lend", "choose", "carry", "collect", "look for", "ask for", "pack", "pay for", "share"),
         *("unpack", "prepare", "save", "give away", "try", "wrap", "put away"),
     ),
     "people": (
