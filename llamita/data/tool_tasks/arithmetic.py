@@ -71,7 +71,7 @@ def arithmetic(split: Split, dice: Dice) -> Task:
             for name in ("a", "b", "c")
         }
         expression = fill(meant, values)
-        if _suits(expression):
+        if _suits(expression, is_story):
             break
     if is_story and split == "train":
         values |= names_in_story(dice)
@@ -85,7 +85,8 @@ def arithmetic(split: Split, dice: Dice) -> Task:
     )
 
 
-def _suits(expression: str) -> bool:
-    """Whether the result is short enough, and no fewer than nothing of apples."""
+def _suits(expression: str, is_story: bool) -> bool:
+    """Whether the result is short enough, and no fewer than nothing of apples, or a part of one."""
     result = json_text(calculate(expression))
-    return len(result) <= LONGEST_RESULT and not result.startswith("-")
+    is_part = is_story and result.startswith("0.")
+    return len(result) <= LONGEST_RESULT and not result.startswith("-") and not is_part

@@ -6,10 +6,14 @@ written as how many times how much each, in whatever order a story tells them.
 
 from __future__ import annotations
 
+import re
+
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.invented import invented
 from llamita.data.tool_tasks.sums import Core
 from llamita.data.tool_tasks.wording import Split
+
+_ASKING = re.compile(r"\. (how|what)")
 
 _SUMS = (
     "{w} walked {a} steps, then {b} more. how many steps in all?",
@@ -38,7 +42,7 @@ _SUMS = (
     "{w} collected {a} {t} on top of the {b} from before. [sum|total]?",
 )
 _DIFFERENCES = (
-    "[i|{w}] had {a} {t} and ate {b}. how many are left?",
+    "[i|{w}] had {a} [apples|eggs|cookies|plums|pies] and ate {b}. how many are left?",
     "there were {a} birds and {b} flew away. how many stayed?",
     "{w} had {a} {t} and gave away {b}. how many remain?",
     "{w} had {a} {t}, but {b} got lost. how many are there still?",
@@ -84,7 +88,7 @@ _PRODUCTS = (
     "{w} reads {b} pages a night. how many after {a} nights?",
     "a house has {b} windows. how many have {a} such houses?",
     "give {b} {t} to each of {a} {n}. how many do i need?",
-    "{a} times a day {w} eats {b} {t}. how many a day?",
+    "{a} times a day {w} sells {b} {t}. how many a day?",
     "{a} tables with {b} chairs at each table, how many chairs?",
     "{a} packs of {b} {t}, how many {t}?",
     "the car goes {b} miles per hour. how far in {a} hours?",
@@ -92,7 +96,7 @@ _PRODUCTS = (
 )
 _QUOTIENTS = (
     "[we|they] share {a} {t} among {b} people. how much does each get?",
-    "{w} shares {a} {t} with {b} {n} in equal parts. how many for each?",
+    "{w} shares out {a} {t} to {b} {n}. how many for each?",
     "{a} {t} are put into {b} boxes. how many in each box?",
     "{b} {t} cost {a} coins. what does one cost?",
     "split {a} coins between {b} {n}. what does everyone get?",
@@ -105,19 +109,26 @@ _QUOTIENTS = (
     "a box holds {b} {t}. how many boxes for {a} {t}?",
     "{a} {t} go into bags of {b}. how many bags is that?",
     "a bill of {a} coins is paid by {b} {n}. how much must each pay?",
-    "{b} [weeks|days] for {a} pages. how many pages at a time?",
+    "{b} days for {a} pages. how many pages a day?",
     "{w} earned {a} coins in {b} hours. how much per hour?",
-    "if {b} {n} eat {a} {t}, how many does one eat?",
+    "if {b} {n} eat {a} [pears|cakes|eggs|lemons], how many does one eat?",
     "hand out {a} {t} to {b} {n} evenly. how many for one?",
-    "one trip takes {b} {t}. how many trips for {a}?",
+    "one trip carries {b} {t}. how many trips for {a}?",
     "{a} grams are {b} portions. how many grams is a portion?",
 )
+
+
+def _joined(texts: tuple[str, ...], expression: str) -> tuple[Core, ...]:
+    """Stories of one meaning; the question follows the tale as a sentence, or within it."""
+    return tuple((_ASKING.sub(r"[.|.|,|:] \1", text), expression) for text in texts)
+
+
 STORIES: dict[Split, tuple[Core, ...]] = {
     "train": (
-        *((text, "{a}+{b}") for text in _SUMS),
-        *((text, "{a}-{b}") for text in _DIFFERENCES),
-        *((text, "{a}*{b}") for text in _PRODUCTS),
-        *((text, "{a}/{b}") for text in _QUOTIENTS),
+        *_joined(_SUMS, "{a}+{b}"),
+        *_joined(_DIFFERENCES, "{a}-{b}"),
+        *_joined(_PRODUCTS, "{a}*{b}"),
+        *_joined(_QUOTIENTS, "{a}/{b}"),
     ),
     "test": (
         ("we packed {a} bags with {b} apples in each, so how many apples?", "{a}*{b}"),
