@@ -27,19 +27,19 @@ _SHARES: dict[Split, tuple[float, float, float]] = {
 
 @dataclass(frozen=True)
 class _Kind:
-    """Words for expressions, in groups with weights; `frames` are what may stand around them."""
+    """Words for expressions; `frames` are what may stand around them."""
 
-    groups: tuple[tuple[float, tuple[Core, ...]], ...]
+    cores: tuple[Core, ...]
     frames: Wordings
 
 
 def _kinds(split: Split) -> list[tuple[float, _Kind]]:
-    kinds = (
-        _Kind(THINGS[split], THING),
-        _Kind(DEEDS[split], DEED),
-        _Kind(((1.0, STORIES[split]),), _STORY),
-    )
-    return list(zip(_SHARES[split], kinds, strict=True))
+    things, deeds, stories = _SHARES[split]
+    return [
+        *((things * weight, _Kind(cores, THING)) for weight, cores in THINGS[split]),
+        *((deeds * weight, _Kind(cores, DEED)) for weight, cores in DEEDS[split]),
+        (stories, _Kind(STORIES[split], _STORY)),
+    ]
 
 
 _KINDS = {"train": _kinds("train"), "test": _kinds("test")}
@@ -48,14 +48,16 @@ _KINDS = {"train": _kinds("train"), "test": _kinds("test")}
 def wordings(split: Split) -> list[str]:
     """Every way to ask, with `SLOT` for numbers."""
     found: list[str] = []
-    for _, kind in _KINDS[split]:
+    for frames in (THING, DEED, _STORY):
         # Signs are no words, so many formulas are the same here.
         cores = {
-            plain(said) for _, group in kind.groups for words, _ in group for said in ways(words)
+            plain(said)
+            for _, kind in _KINDS[split]
+            if kind.frames is frames
+            for words, _ in kind.cores
+            for said in ways(words)
         }
-        asked = tuple(
-            frame.replace("{e}", core) for core in cores for frame in kind.frames.of(split)
-        )
+        asked = tuple(frame.replace("{e}", core) for core in cores for frame in frames.of(split))
         found += Wordings(asked, asked).all(split)
     return found
 
@@ -63,7 +65,7 @@ def wordings(split: Split) -> list[str]:
 def arithmetic(split: Split, dice: Dice) -> Task:
     """A task for the calculator."""
     kind = dice.pick_weighted(_KINDS[split])
-    words, meant = dice.pick(dice.pick_weighted(kind.groups))
+    words, meant = dice.pick(kind.cores)
     is_story = kind.frames is _STORY
     while True:
         values = {
