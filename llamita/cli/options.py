@@ -16,8 +16,8 @@ PRESET_HELP = (
 )
 TOKENIZER_HELP = "The model's tokenizer, a file or a directory, where it does not lie with it."
 CHAT_FORMATS = (
-    "chatml-tools (Hermes', the default), chatml-signatures (the same with tools in a third of the "
-    "tokens, for small models), armgpt, llama2 or llama3"
+    "chatml-tools (Hermes', the default), chatml-signatures (the same with shorter lists of tools, "
+    "for small models), armgpt, llama2 or llama3"
 )
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP, show_default=False)]

@@ -27,11 +27,11 @@ TOOLS_AS_JSON = """\
 {%- endfor -%}
 """
 
-# Signatures, `name(parameter: type, optional?: type): description`, which take a third of the
-# tokens. The schema of a parameter that is more than a type, or texts to choose from, is written as
-# JSON, and so is all else that describes the parameters or the function: nothing of a schema is
-# lost, but that there are no other parameters, which a signature says by itself. The lines of a
-# description are indented, or they would look like tools.
+# Signatures, `name(parameter: type, optional?: type): description`: a third of the tokens where
+# parameters have a type alone. The schema of a parameter that is more, other than texts to choose
+# from, is written as JSON, and so is all else that describes the parameters or the function:
+# nothing of a schema is lost, but that there are no other parameters, which a signature says by
+# itself. The lines of a description are indented, or they would look like tools.
 TOOLS_AS_SIGNATURES = """\
 {{ 'Tools:' }}
 {%- for tool in tools -%}
