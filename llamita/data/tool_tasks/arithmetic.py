@@ -10,7 +10,7 @@ from llamita.data.tool_tasks.sum_frames import DEED, THING
 from llamita.data.tool_tasks.sums import DEEDS, THINGS, Core
 from llamita.data.tool_tasks.task import Task
 from llamita.data.tool_tasks.values import number, whole_number
-from llamita.data.tool_tasks.wording import Split, Wordings, fill, phrase, plain, ways
+from llamita.data.tool_tasks.wording import Split, Wordings, fill, phrase, plain, say, ways
 from llamita.tools.builtin.calculator import calculate
 from llamita.tools.results import json_text
 
@@ -64,6 +64,25 @@ def wordings(split: Split) -> list[str]:
 
 def arithmetic(split: Split, dice: Dice) -> Task:
     """A task for the calculator."""
+    kind, words, values, expression = _drawn(split, dice)
+    pattern = dice.pick(kind.frames.of(split)).replace("{e}", words)
+    return Task(
+        "arithmetic",
+        phrase(pattern, split, dice, is_closed=True, **values),
+        lambda result: f"{expression} = {result}",
+        "calculator",
+        {"expression": expression},
+    )
+
+
+def in_words(dice: Dice) -> tuple[str, str]:
+    """Words of the training split, without a question around them, and the formula they mean."""
+    _, words, values, expression = _drawn("train", dice)
+    return fill(say(words, dice), values), expression
+
+
+def _drawn(split: Split, dice: Dice) -> tuple[_Kind, str, dict[str, str], str]:
+    """What is asked for: its kind, a pattern for it, the values in it, and the formula."""
     kind = dice.pick_weighted(_KINDS[split])
     words, meant = dice.pick(kind.cores)
     is_story = kind.frames is _STORY
@@ -77,14 +96,7 @@ def arithmetic(split: Split, dice: Dice) -> Task:
             break
     if is_story and split == "train":
         values |= names_in_story(dice)
-    pattern = dice.pick(kind.frames.of(split)).replace("{e}", words)
-    return Task(
-        "arithmetic",
-        phrase(pattern, split, dice, is_closed=True, **values),
-        lambda result: f"{expression} = {result}",
-        "calculator",
-        {"expression": expression},
-    )
+    return kind, words, values, expression
 
 
 def _suits(expression: str, is_story: bool) -> bool:

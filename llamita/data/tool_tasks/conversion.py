@@ -116,11 +116,11 @@ def conversion(split: Split, dice: Dice, units: Sequence[str]) -> Task:
         value = json.loads(text)
         if _result(value, source, target) is not None:
             break
-    spoken = [
-        unit if dice.chance(_SIGN_SHARE[split]) else dice.pick(SPOKEN[unit])
-        for unit in (source, target)
-    ]
-    request = ASKED.pick(split, dice, v=text, **{"from": spoken[0], "to": spoken[1]})
+    spoken = {
+        name: unit if dice.chance(_SIGN_SHARE[split]) else dice.pick(SPOKEN[unit])
+        for name, unit in (("from", source), ("to", target))
+    }
+    request = ASKED.pick(split, dice, v=text, **spoken)
     return Task(
         "conversion",
         request,

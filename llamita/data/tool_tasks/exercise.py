@@ -1,4 +1,4 @@
-"""Exercises in saying again what was said, all of it or one thing of several.
+"""Exercises in saying again what was said, all of it or one thing of several, or as signs.
 
 Calls are copied from requests, and copying is the one thing that a small model with little text
 behind it does not bring along: with lists of tools before every task it meets too little of it to
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from llamita.data.tool_tasks import translation
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.invented import invented
 from llamita.data.tool_tasks.names import person, place
@@ -18,8 +19,9 @@ from llamita.data.tool_tasks.values import number
 from llamita.data.tool_tasks.wording import Wordings
 from llamita.data.tool_tasks.words import label, loose_words, note
 
-KIND = "exercise"
-_CHOOSING = 0.4
+KIND, TRANSLATION = "exercise", "translation"
+_AGAIN, _CHOOSING, _FORMULA, _SIGNS = "again", "choosing", "formula", "signs"
+_SORTS = ((0.45, _AGAIN), (0.15, _CHOOSING), (0.25, _FORMULA), (0.15, _SIGNS))
 _MOST_ITEMS = 5
 _LONGEST = 32  # letters of several things to say again: about a dozen tokens
 _PLACES = ("first", "second", "third", "fourth", "fifth")
@@ -123,15 +125,21 @@ _ODD = Wordings(
 
 def wordings() -> list[str]:
     """Every way to ask, with `SLOT` for what is to be said again."""
-    return [said for forms in (_ASKED, _WHICH, _NEIGHBOUR, _ODD) for said in forms.all("train")]
+    forms = (_ASKED, _WHICH, _NEIGHBOUR, _ODD)
+    return [said for form in forms for said in form.all("train")] + translation.wordings()
 
 
 def exercise(dice: Dice) -> Task:
-    """Something to say again."""
-    if dice.chance(_CHOOSING):
+    """Something to say again, in other signs or as it is."""
+    sort = dice.pick_weighted(_SORTS)
+    if sort == _CHOOSING:
         return dice.pick((_which, _which, _neighbour, _odd))(dice)
-    text = _text(dice)
-    return Task(KIND, _ASKED.pick("train", dice, x=text), text)
+    if sort == _AGAIN:
+        text = _text(dice)
+        return Task(KIND, _ASKED.pick("train", dice, x=text), text)
+    return Task(
+        TRANSLATION, *(translation.formula if sort == _FORMULA else translation.signs)(dice)
+    )
 
 
 def _which(dice: Dice) -> Task:

@@ -46,6 +46,7 @@ WEIGHTS = {
     "list_timers": 0.8,
 }
 """How often each tool is listed, and asked for, against the others."""
+_MORE_IN_TRAINING = {"calculator": 1.6, CONVERTER: 1.6}
 
 
 class Desk:
@@ -73,6 +74,12 @@ class Desk:
             return json_text(self._functions[name](**arguments))
         except (ValueError, ZeroDivisionError) as error:
             return error_text(str(error))
+
+
+def weights(split: Split) -> dict[str, float]:
+    """`WEIGHTS`; training has more of what is harder to learn."""
+    more = _MORE_IN_TRAINING if split == "train" else {}
+    return {name: weight * more.get(name, 1.0) for name, weight in WEIGHTS.items()}
 
 
 def some_units(split: Split, dice: Dice) -> list[str]:

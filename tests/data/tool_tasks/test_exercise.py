@@ -5,14 +5,28 @@ from __future__ import annotations
 import re
 
 from llamita.data.tool_tasks import exercise as exercises
+from llamita.data.tool_tasks.conversion import SPOKEN
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.exercise import exercise, wordings
 from llamita.data.tool_tasks.task import Task
+from llamita.tools.builtin.calculator import calculate
 
 
 def _tasks(count: int) -> list[Task]:
     dice = Dice("exercises")
-    return [exercise(dice) for _ in range(count)]
+    tasks = (exercise(dice) for _ in range(2 * count))
+    return [task for task in tasks if task.kind == exercises.KIND]
+
+
+def test_translations_are_formulas_and_signs_of_units() -> None:
+    dice = Dice("translations")
+    tasks = [exercise(dice) for _ in range(1000)]
+    answers = [str(task.answer) for task in tasks if task.kind == exercises.TRANSLATION]
+    formulas = [answer for answer in answers if set(answer) <= set("0123456789.+-*/()")]
+    assert all(calculate(formula) is not None for formula in formulas)
+    units = {unit for answer in answers if answer not in formulas for unit in answer.split(", ")}
+    assert units <= set(SPOKEN)
+    assert len(units) > 40 and len(formulas) > 200
 
 
 def test_answers_stand_in_the_request_letter_by_letter() -> None:

@@ -26,7 +26,8 @@ KINDS = {
     *("arithmetic", "conversion", "note", "note list", "note deletion", "timer", "labelled timer"),
     *("timer list", "talk", "in message", "tool absent"),
 }
-SILENT = ("talk", "in message", "tool absent", exercise.KIND)
+EXERCISES = {exercise.KIND, exercise.TRANSLATION}
+SILENT = ("talk", "in message", "tool absent", *EXERCISES)
 SIZES: dict[Split, int] = {"train": 3000, "test": 800}
 
 
@@ -204,7 +205,7 @@ def test_every_kind_of_task_is_there_and_called_where_it_should_be(split: Split)
                 assert answer["content"] == NO_TOOL
         assert messages[-1]["role"] == "assistant"
         assert messages[-1]["content"]
-    assert seen == (KINDS | {exercise.KIND} if split == "train" else KINDS)
+    assert seen == (KINDS | EXERCISES if split == "train" else KINDS)
 
 
 def test_answers_say_the_result() -> None:
