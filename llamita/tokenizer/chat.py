@@ -106,7 +106,8 @@ class ChatFormat:
         `variables` reach the template (`enable_thinking`, …). For ids use `encode`: in this text a
         control token that a person typed cannot be told from one that the template wrote.
         """
-        template = self._template_for(check_tools(tools))
+        tools = check_tools(tools)
+        template = self._template_for(tools)
         values = {
             **self._special,
             **self._outside(tools, variables),
@@ -254,7 +255,7 @@ class ChatFormat:
         form = content_form(template, tuple(sorted(self._special.items())))
         return in_form(messages, form)
 
-    def _template_for(self, tools: list[dict[str, Any]] | None) -> str:
+    def _template_for(self, tools: Sequence[Mapping[str, Any]] | None) -> str:
         template = self._tool_template or self.template if tools else self.template
         if tools and "tools" not in template_variables(template):
             raise self._no_tools()
@@ -265,7 +266,7 @@ class ChatFormat:
         tools: Sequence[Mapping[str, Any]] | None, variables: Mapping[str, Any]
     ) -> dict[str, Any]:
         plain = {key: plain_data(value, key) for key, value in variables.items()}
-        return {"tools": check_tools(tools), "documents": None, **plain}
+        return {"tools": tools, "documents": None, **plain}
 
     def _write(
         self,
@@ -274,7 +275,8 @@ class ChatFormat:
         variables: Mapping[str, Any],
     ) -> Written:
         """The conversation with its texts behind a shield."""
-        template = self._template_for(check_tools(tools))
+        tools = check_tools(tools)
+        template = self._template_for(tools)
         control = self.tokenizer.special_tokens
         checked = [join_blocks(message) for message in check_messages(messages)]
         if "<tool_call>" in control and "tool_calls" in template:

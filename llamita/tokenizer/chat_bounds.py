@@ -35,6 +35,7 @@ class Budget:
 
     def __init__(self, given: int) -> None:
         self.size = _OWN_SIZE + _GROWTH * given
+        self.written = 0
         self._work = _WORK * self.size
         self._steps = self._most_steps = MAX_STEPS + given
         self._end = time.monotonic() + MAX_SECONDS
@@ -55,6 +56,13 @@ class Budget:
         if self._work < 0:
             raise BoundExceeded("it copies text over and over")
 
+    def write(self, size: int) -> None:
+        """The rendering has got so many characters more."""
+        self.written += size
+        self.spend(size)
+        if self.written > self.size:
+            raise BoundExceeded(f"it writes more than {self.size:,} characters")
+
     def weigh(self, value: Any) -> int:
         """About the characters that `value` takes when written out, each reference by itself."""
         total = weight(value, self.size)
@@ -73,6 +81,9 @@ def weight(value: Any, limit: float = math.inf) -> int:
     stack = [value]
     while stack and total <= limit:
         item = stack.pop()
+        if isinstance(item, str):  # most are
+            total += len(item)
+            continue
         total += _own_weight(item)
         stack.extend(_parts(item))
     return total

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -59,7 +60,7 @@ def split_at_controls(
 
     def take_text(end: int) -> None:
         nonlocal position, place
-        inside = [border for border in borders if position <= border < end]
+        inside = borders[bisect_left(borders, position) : bisect_left(borders, end)]
         for border in [*inside, end]:
             shown = shield.show(text[position:border])
             if shown and parts and isinstance(parts[-1], str):
@@ -72,7 +73,8 @@ def split_at_controls(
     for match in control.finditer(text):
         take_text(match.start())
         parts.append(special_tokens[match[0]])
-        places |= {border: place for border in borders if position < border < match.end()}
+        inside = borders[bisect_right(borders, position) : bisect_left(borders, match.end())]
+        places |= dict.fromkeys(inside, place)
         position, place = match.end(), place + 1
         places[position] = place
     take_text(len(text))
@@ -193,7 +195,8 @@ class ChatEncoder:
         def encode(marked: str) -> list[Piece]:
             with library_errors("the tokenizer fails on a chat"):
                 encoding = backend.encode(marked, add_special_tokens=False)
-            return [Piece(i, *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
+            places = zip(encoding.ids, encoding.offsets, strict=True)
+            return [Piece(token_id, start, end) for token_id, (start, end) in places]
 
         return encode
 

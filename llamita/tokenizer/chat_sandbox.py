@@ -14,7 +14,15 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import Template, TemplateSyntaxError, meta, nodes, pass_context
+from jinja2 import (
+    Environment,
+    Template,
+    TemplateRuntimeError,
+    TemplateSyntaxError,
+    meta,
+    nodes,
+    pass_context,
+)
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
@@ -32,15 +40,15 @@ from llamita.tokenizer.chat_bounds import (
 )
 from llamita.tokenizer.chat_filters import bounded_filters, spend_on_method
 from llamita.tokenizer.chat_globals import GLOBALS, Refused
-from llamita.tokenizer.chat_instrument import instrument
+from llamita.tokenizer.chat_instrument import INSTRUMENTS, instrument, is_hook
 from llamita.tokenizer.chat_looks import (
     LOOKING_METHODS,
     LOOKING_TESTS,
-    as_it_is,
     look,
     looking_test,
     stand_ins,
 )
+from llamita.tokenizer.chat_turns import FOLLOWING
 
 MAX_TEMPLATE = 1 << 18
 _JINJAS_OWN = frozenset({"_loop_vars", "_block_vars"})  # named arguments of every call
@@ -65,15 +73,22 @@ def render_template(
     """
     compiled = compile_template(template)
     purse = Budget(len(template) + weight(dict(variables)))
+    return render_compiled(compiled, purse, variables, marks, hidden)
+
+
+def render_compiled(
+    compiled: Template,
+    purse: Budget,
+    variables: Mapping[str, Any],
+    marks: tuple[str, str] | None = None,
+    hidden: Mapping[str, str] | None = None,
+) -> str:
+    """`render_template` for a template of `environment`, within the bounds of `purse`."""
     tokens = budget.set(purse), _generation_marks.set(marks), stand_ins.set(hidden or {})
     try:
         pieces: list[str] = []
-        total = 0
         for piece in compiled.generate(**variables):
-            total += len(piece)
-            purse.spend(len(piece))
-            if total > purse.size:
-                raise BoundExceeded(f"it writes more than {purse.size:,} characters")
+            purse.write(len(piece))
             pieces.append(piece)
         return "".join(pieces)
     except Exception as error:  # a template can raise anything
@@ -93,7 +108,7 @@ def compile_template(template: str) -> Template:
             hint=f"At most {MAX_TEMPLATE:,} are read.",
         )
     try:
-        return _environment().from_string(template)
+        return environment().from_string(template)
     except Exception as error:  # deep nesting ends in errors of Python's own compiler
         raise _explained(error) from error
 
@@ -102,14 +117,14 @@ def compile_template(template: str) -> Template:
 def template_variables(template: str) -> frozenset[str]:
     """The variables that a template expects from outside (`messages`, `tools`, …)."""
     compile_template(template)
-    return frozenset(meta.find_undeclared_variables(_environment().parse(template)))
+    return frozenset(meta.find_undeclared_variables(environment().parse(template)))
 
 
 @lru_cache(maxsize=64)
 def template_literals(template: str) -> tuple[str, ...]:
     """The texts that stand in a template itself, printed or compared with."""
     compile_template(template)
-    tree = _environment().parse(template)
+    tree = environment().parse(template)
     texts = [node.data for node in tree.find_all(nodes.TemplateData)]
     return tuple(texts + [n.value for n in tree.find_all(nodes.Const) if isinstance(n.value, str)])
 
@@ -118,7 +133,7 @@ def template_literals(template: str) -> tuple[str, ...]:
 def has_generation_blocks(template: str) -> bool:
     """Whether the template itself marks what the assistant says, by `{% generation %}`."""
     compile_template(template)
-    calls = _environment().parse(template).find_all(nodes.ExtensionAttribute)
+    calls = environment().parse(template).find_all(nodes.ExtensionAttribute)
     return any(call.identifier == _Generation.identifier for call in calls)
 
 
@@ -160,6 +175,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         )
         self.filters = bounded_filters(self.filters)
         self.filters["sum"] = self._sum
+        self.filters |= INSTRUMENTS | FOLLOWING
         del self.globals["lipsum"]
         self.globals |= GLOBALS
         self.tests |= {name: looking_test(self.tests[name]) for name in LOOKING_TESTS}
@@ -175,24 +191,11 @@ class _Environment(ImmutableSandboxedEnvironment):
         instrument(tree)
         return tree
 
-    def tick(self) -> None:
-        budget.get().step()
-
-    def join_texts(self, *values: Any) -> str:
-        """The operator `~`."""
-        for value in values:
-            budget.get().weigh(value)
-        return self.concat([str(value) for value in values])
-
-    @staticmethod
-    def as_it_is(value: Any) -> Any:
-        """What is compared."""
-        return as_it_is(value)
-
-    def literal(self, value: Any) -> Any:
-        """A list, tuple or dictionary that the template writes out."""
-        budget.get().weigh(value)
-        return value
+    def call_filter(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """A filter that the template names in a text, as in `map("upper")`."""
+        if is_hook(name):
+            raise TemplateRuntimeError(f"No filter named {name!r}.")
+        return super().call_filter(name, *args, **kwargs)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         return attr not in _FORBIDDEN_METHODS and super().is_safe_attribute(obj, attr, value)
@@ -282,5 +285,6 @@ def _line_of(error: Exception) -> int | None:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> _Environment:
+def environment() -> Environment:
+    """The sandbox that chat templates are compiled for."""
     return _Environment()

@@ -104,7 +104,7 @@ class Shield:
         """Whether text with this start, or all of it, is a later part of a control token's name."""
         if any(start[:length] in self._rests for length in range(1, len(start) + 1)):
             return True
-        return bool(whole) and any(whole in name for name in self._names)
+        return 0 < len(whole) <= self._longest and any(whole in name for name in self._names)
 
     def _stand_in(self, character: str) -> str:
         if character in _NEVER_HIDDEN:
@@ -130,6 +130,7 @@ def control_pattern(names: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
+@lru_cache(maxsize=1024)
 def _escapes(character: str) -> tuple[str, str]:
     """How a template writes a character in JSON of ASCII, and when it prints a list or object."""
     return json.dumps(character)[1:-1], repr([character])[2:-2]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llamita.errors import TokenizerError
+from llamita.tokenizer.chat_beginnings import Beginnings
 from llamita.tokenizer.chat_encode import Piece
 from llamita.tokenizer.chat_sandbox import has_generation_blocks, render_template
 from llamita.tokenizer.chat_shield import Shield
@@ -45,20 +46,19 @@ class Written:
     variables: Mapping[str, Any]
     shield: Shield
 
-    def render(
-        self, count: int | None = None, generation: bool = False, marked: bool = False
-    ) -> str:
-        """The first `count` messages (all), and the header of an answer if `generation`."""
+    def render(self, generation: bool = False, marked: bool = False) -> str:
+        """The conversation as text, and the header of an answer if `generation`."""
         return render_template(
             self.template,
-            {
-                **self.variables,
-                "messages": self.messages[:count],
-                "add_generation_prompt": generation,
-            },
+            {**self.variables, "messages": self.messages, "add_generation_prompt": generation},
             self.shield.marks if marked else None,
             self.shield.hidden,
         )
+
+    def beginnings(self) -> Beginnings:
+        """The conversation and its beginnings, without the header of an answer."""
+        variables = {**self.variables, "messages": self.messages}
+        return Beginnings(self.template, variables, self.shield.hidden)
 
 
 def assistant_spans(
@@ -96,9 +96,10 @@ def assistant_spans(
                 )
             spans = [span for i, span in zip(turns, spans, strict=True) if i in learned]
         return text, spans[-1:] if last_turn_only else spans
-    text = written.render()
     chosen = learned[-1:] if last_turn_only else learned
-    return text, [_turn_span(written, text, index, turn_ends) for index in chosen]
+    beginnings = written.beginnings()
+    count = len(written.messages)
+    return beginnings.text, [_turn_span(beginnings, i, i + 1 == count, turn_ends) for i in chosen]
 
 
 def _is_learned(message: Mapping[str, Any], index: int) -> bool:
@@ -115,10 +116,10 @@ def labelled(pieces: Sequence[Piece], spans: Sequence[Span]) -> EncodedChat:
     """
     mask = []
     rest = sorted(spans, reverse=True)
-    for piece in pieces:  # in the order of the text, as the spans
-        while rest and rest[-1][1] <= piece.start:
+    for _, start, end in pieces:  # in the order of the text, as the spans
+        while rest and rest[-1][1] <= start:
             rest.pop()
-        mask.append(bool(rest) and _overlaps(piece, rest[-1]))
+        mask.append(bool(rest) and _overlaps(start, end, rest[-1]))
     if not any(mask):
         raise TokenizerError(
             "the chat template marks nothing that the assistant says: there is nothing to learn.",
@@ -128,10 +129,10 @@ def labelled(pieces: Sequence[Piece], spans: Sequence[Span]) -> EncodedChat:
     return EncodedChat([piece.token_id for piece in pieces], mask)
 
 
-def _overlaps(piece: Piece, span: Span) -> bool:
-    if piece.start == piece.end:  # one of the bytes of a character, or a space put in front
-        return span[0] <= piece.start < span[1]
-    return piece.start < span[1] and piece.end > span[0]
+def _overlaps(start: int, end: int, span: Span) -> bool:
+    if start == end:  # one of the bytes of a character, or a space put in front
+        return span[0] <= start < span[1]
+    return start < span[1] and end > span[0]
 
 
 def _marked_spans(marked: str, start_mark: str, end_mark: str) -> tuple[str, list[Span]]:
@@ -161,13 +162,17 @@ def _past_turn_end(text: str, end: int, turn_ends: Sequence[str]) -> int:
     return following.end() if following else end
 
 
-def _turn_span(written: Written, text: str, index: int, turn_ends: Sequence[str]) -> Span:
-    prompt = written.render(index, generation=True)
-    turn = text if index + 1 == len(written.messages) else written.render(index + 1)
+def _turn_span(beginnings: Beginnings, index: int, is_last: bool, turn_ends: Sequence[str]) -> Span:
+    text = beginnings.text
+    prompt_place, prompt = beginnings.first(index, generation=True)
+    place, turn = (len(text), "") if is_last else beginnings.first(index + 1)
+    # Up to here all three are the same.
+    same = min(prompt_place, place)
+    prompt, turn = text[same:prompt_place] + prompt, text[same:place] + turn
     # A template may write an end of text behind any rendering: a turn goes to its first end.
     ended = _any_of(turn_ends).search(turn, len(prompt)) if turn_ends else None
     end = ended.end() if ended else len(turn)
-    if not (turn.startswith(prompt) and text.startswith(turn[:end])):
+    if not (turn.startswith(prompt) and text.startswith(turn[:end], same)):
         raise TurnsDifferError(
             f"the chat template writes the turn of message {index}, or what stands before it, "
             "otherwise once it is part of this conversation than when it is generated (it may drop "
@@ -175,7 +180,7 @@ def _turn_span(written: Written, text: str, index: int, turn_ends: Sequence[str]
             hint="Mark the answers by {% generation %} in the model's chat_template.jinja; or, in "
             "Python, count the last turn alone (last_turn_only) of each beginning of it.",
         )
-    return len(prompt), end
+    return same + len(prompt), same + end
 
 
 def _any_of(names: Sequence[str]) -> re.Pattern[str]:
