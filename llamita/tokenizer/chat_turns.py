@@ -58,7 +58,6 @@ class Turns:
         for index in count(first):
             if self._known <= index and self._ended == index - first:
                 self.starts[index] = budget.get().written
-            self.learn(index)
             if index >= len(self.messages):
                 return
             yield self.messages[index]

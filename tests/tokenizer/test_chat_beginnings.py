@@ -78,6 +78,7 @@ OTHERS = {
     "last message by filter": looped("{{ (messages | last).role }}"),
     "first message by filter": looped("{{ (messages | first).role }}"),
     "but the last": looped("{% for m in messages[:-1] %}.{% endfor %}"),
+    "last two": looped("{% for m in messages[-2:] %}.{% endfor %}", over="messages[-2:]"),
     "backwards": looped("{% for m in messages[::-1] %}{{ m.role[0] }}{% endfor %}"),
     "some": looped("{% for m in messages[:2] %}.{% endfor %}", over="messages[2:]"),
     "first pass": looped("{% for m in messages %}{{ m.role[0] }}{% endfor %}"),
@@ -224,14 +225,14 @@ def test_ids_masks_and_errors_are_those_of_rendering_each_beginning(
 ) -> None:
     chat = ChatFormat(chat_tokenizer, {**APPENDING, **OTHERS}[name])
     generator = random.Random(name)
-    cases = []
+    chats = []
     for _ in range(8):
         last_turn_only = generator.random() < 0.3
-        cases.append((conversation(generator), tools_of(generator), last_turn_only))
+        chats.append((conversation(generator), tools_of(generator), last_turn_only))
     encode = chat.encode_with_spans
-    quick = [outcome(encode, m, tools, last_turn_only=last) for m, tools, last in cases]
+    quick = [outcome(encode, m, tools, last_turn_only=last) for m, tools, last in chats]
     monkeypatch.setattr(chat_beginnings, "_followed", lambda template: None)
-    assert quick == [outcome(encode, m, tools, last_turn_only=last) for m, tools, last in cases]
+    assert quick == [outcome(encode, m, tools, last_turn_only=last) for m, tools, last in chats]
 
 
 @pytest.mark.parametrize("name", APPENDING)
@@ -268,6 +269,27 @@ def test_a_template_that_looks_ahead_for_a_turn_renders_that_turn_alone(
     whole = Beginnings(template, {"messages": messages}, {})
     found = [whole.first(count)[0] for count in range(1, len(messages))]
     assert [place > 0 for place in found] == [count % 3 != 2 for count in range(1, len(messages))]
+
+
+def test_a_template_that_draws_lots_is_rendered_for_each_beginning() -> None:
+    template = looped("{{ range(9) | random }}")
+    whole = Beginnings(template, {"messages": cases.PLAIN}, {})
+    assert {whole.first(count)[0] for count in range(1, 4)} == {0}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("{% if loop.first %}1{% endif %}", "1"),
+        ("{% if loop.first %}1{% else %}2{% endif %}", "1222"),
+        ("{% if loop.first %}1{% elif m %}2{% endif %}", "1222"),
+        ("{% if loop.first %}1{% endif %}.", "1...."),
+        ("{% if loop.last %}1{% endif %}", "1"),
+    ],
+)
+def test_loops_for_their_first_item_write_what_they_did(body: str, text: str) -> None:
+    template = f"{{% for m in messages %}}{body}{{% endfor %}}"
+    assert render_template(template, {"messages": cases.PLAIN}) == text
 
 
 def test_hooks_are_nothing_that_a_template_can_name() -> None:
