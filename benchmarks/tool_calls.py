@@ -1,6 +1,6 @@
 """Claim: the demo's model, fine-tuned for five minutes, calls tools exactly.
 
-    python benchmarks/tool_calls.py [--minutes 4.8] [--demo DIR] [--keep DIR] [--seed 0]
+    python benchmarks/tool_calls.py [--minutes 4.5] [--demo DIR] [--keep DIR] [--seed 0]
 
 Makes the demo's model (three minutes on plays; `--demo` names one that is there), fine-tunes it on
 the training split of the synthetic tool-use set, and lets it answer the test split: other wordings
@@ -44,7 +44,7 @@ FREE_TEXT = ("note", "labelled timer")
 def main() -> None:
     """Run the benchmark and print its figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=4.8)
+    parser.add_argument("--minutes", type=float, default=4.5)
     parser.add_argument("--demo", type=Path, help="a folder that `llamita demo` made")
     parser.add_argument("--count", type=int, default=DEFAULT_COUNT["test"], help="test chats")
     parser.add_argument("--keep", type=Path, help="leave everything there")

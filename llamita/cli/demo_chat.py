@@ -19,19 +19,24 @@ TOKENIZER_TASKS_NAME = "tokenizer-chats.jsonl"
 QUESTION = "What is 47 times 86?"
 TOOLBOX = "builtin:calculator"
 
-_CONTEXT = 768
+# Rows are short, as attention takes much of a small model's time; a few longer conversations are
+# left out in training, and read all the same when it chats.
+_CONTEXT, _POSITIONS = 384, 512
 _HELD_OUT = 100  # conversations
 _FOR_TOKENIZER = 3_000
 # What two cores of 2024 read in a minute; a set too small is read again, one too large in part.
-_CONVERSATIONS_A_MINUTE = 3_000
-# A small model that has seen little learns a new trade, so it is trained as one that begins:
-# docs/experiments.md has what was tried.
+_CONVERSATIONS_A_MINUTE = 6_000
+# A small model that has seen little learns a new trade, so it is trained as one that begins. `eps`
+# keeps tokens that no conversation has where they are: with less, Adam makes whole steps of their
+# tiny gradients, and words that are new in a request cannot be copied (docs/experiments.md).
 SETTINGS = (
     "optimizer.name=muon",
-    "optimizer.learning_rate=0.01",
+    "optimizer.learning_rate=0.015",
     "optimizer.weight_decay=0.01",
+    "optimizer.eps=1e-5",
     "schedule.kind=wsd",
-    "batch.sequences=4",
+    "schedule.decay_fraction=0.95",
+    "batch.sequences=8",
     "batch.accumulation=1",
     "watch.validations=4",
     "watch.sample_tokens=0",
@@ -82,8 +87,8 @@ def prepare_tool_chats(
     write_tool_tasks(tasks, "train", count, seed, tools or TOOLS)
     write_tool_tasks(held_out, "train", _HELD_OUT, seed + 1, tools or TOOLS)
     settings = list(SETTINGS)
-    if load_checkpoint(model).config.max_position_embeddings < _CONTEXT:
-        settings.append(f"model.max_position_embeddings={_CONTEXT}")
+    if load_checkpoint(model).config.max_position_embeddings < _POSITIONS:
+        settings.append(f"model.max_position_embeddings={_POSITIONS}")
     recipe = recipe_for(model, None, settings, {"length": {"minutes": minutes}})
     chats = Chats([tasks], [held_out], context=_CONTEXT)
     with PhaseBars() as bars:

@@ -21,7 +21,7 @@ from llamita.data.tool_tasks.words import label, loose_words, note
 
 KIND, TRANSLATION = "exercise", "translation"
 _AGAIN, _CHOOSING, _FORMULA, _SIGNS = "again", "choosing", "formula", "signs"
-_SORTS = ((0.45, _AGAIN), (0.15, _CHOOSING), (0.25, _FORMULA), (0.15, _SIGNS))
+_SORTS = ((0.58, _AGAIN), (0.12, _CHOOSING), (0.18, _FORMULA), (0.12, _SIGNS))
 _MOST_ITEMS = 5
 _LONGEST = 32  # letters of several things to say again: about a dozen tokens
 _PLACES = ("first", "second", "third", "fourth", "fifth")
@@ -60,6 +60,11 @@ _ASKED = Wordings(
         "say {x}",
         "write {x}",
         "repeat {x}",
+        "say {x}.",
+        "repeat {x}.",
+        "now say {x}, and stop.",
+        "it is {x}. what is it?",
+        "copy {x}. no more.",
         "type: {x}",
         "spell it as i did: {x}",
         "read this to me: {x}",

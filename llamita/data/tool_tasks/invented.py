@@ -5,6 +5,7 @@ They look English, so that a tokenizer cuts them as it cuts the words of people.
 
 from __future__ import annotations
 
+from llamita.data.tool_tasks.common_words import COMMON
 from llamita.data.tool_tasks.dice import Dice
 
 _ONSETS = (
@@ -36,10 +37,13 @@ _SUFFIXES = (
     *("ham", "ley", "stone", "worth", "o", "a", "io", "ia", "elle", "ers", "ings"),
 )
 _VOWEL_LETTERS = "aeiouy"
+_SPLICED = 0.4  # of two words that there are: that meets the pieces which words are cut into
 
 
 def invented(dice: Dice) -> str:
-    """A word such as "plonter", of two syllables or more."""
+    """A word such as "plonter", of two syllables or more, or "thouster", of parts of two words."""
+    if dice.chance(_SPLICED):
+        return dice.pick(COMMON)[: 2 + dice.below(3)] + dice.pick(COMMON)[-2 - dice.below(3) :]
     word = dice.pick(_ONSETS) + dice.pick(_VOWELS)
     while dice.chance(0.25) and len(word) < 6:
         word += dice.pick(_INNER) + dice.pick(_VOWELS)

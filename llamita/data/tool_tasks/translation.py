@@ -19,6 +19,12 @@ _FORMULA = Wordings(
         "the formula only: {x}",
         "how do i type this: {x}",
         'what is the formula for "{x}"?',
+        "the formula of {x}.",
+        "type {x}.",
+        "{x}. as a formula, please.",
+        "i need {x} as a formula.",
+        "{x}, and only the formula.",
+        "put it in signs: {x}.",
     ),
     test=(),
 )

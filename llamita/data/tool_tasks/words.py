@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import cache
 
 from llamita.data.tool_tasks import things
+from llamita.data.tool_tasks.common_words import COMMON
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.invented import invented
 from llamita.data.tool_tasks.names import PEOPLE, PLACES
@@ -77,8 +78,9 @@ _GOING = ("go to", "fly to", "walk to", "travel to", "stay in", "leave for", "mo
 
 @cache
 def loose_words() -> tuple[str, ...]:
-    """Every word of the training split's notes and labels, once."""
+    """Every word of the training split's notes and labels, and common ones besides, once."""
     texts = [
+        *COMMON,
         *(text for of_kind in things.DEEDS.values() for text in of_kind),
         *(*things.FOOD, *things.SUPPLIES, *things.ONE, *things.HOME, *things.PAPERS),
         *(*things.ROLES, *things.OFFICES, *things.TITLES, *things.SPOTS, *things.WHERE),
