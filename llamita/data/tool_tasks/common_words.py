@@ -4,8 +4,7 @@ split's notes and labels.
 
 from __future__ import annotations
 
-COMMON: tuple[str, ...] = tuple(
-    """
+_WORDS = """
 able accept account across action add admit adult advice affair afraid again age agree air
 alarm alive allow alone aloud altar always ambition amount ancient angel anger angry
 animal ankle anxious apart appear apply argue arm armour army arrange arrest arrive arrow
@@ -96,5 +95,6 @@ weigh weight west whale wheat while whip whisper wicked widow wild will willow w
 wing wipe wise wish wit witch witness wolf woman wonder word world worm worry worse
 worship worst worth wound wrath wreath wreck wrinkle wrist yard yeoman yes yesterday yield
 yoke young youth zeal zero zone
-""".split()
-)
+"""
+
+COMMON: tuple[str, ...] = tuple(_WORDS.split())
