@@ -70,7 +70,6 @@ def prepare_tool_chats(
     *,
     seed: int = 0,
     tools: Sequence[str] | None = None,
-    chat_format: str = CHAT_FORMAT,
 ) -> Prepared:
     """Conversations of the tool-use set, made ready for a model to learn from them for so long.
 
@@ -92,7 +91,7 @@ def prepare_tool_chats(
     recipe = recipe_for(model, None, settings, {"length": {"minutes": minutes}})
     chats = Chats([tasks], [held_out], context=_CONTEXT)
     with PhaseBars() as bars:
-        return prepare_finetuning(model, chats, out, recipe, chat_format=chat_format, reporter=bars)
+        return prepare_finetuning(model, chats, out, recipe, chat_format=CHAT_FORMAT, reporter=bars)
 
 
 def learn_tools(model: Path, out: Path, minutes: float) -> Path:

@@ -8,6 +8,7 @@ cannot be learned by heart.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 from llamita.data.tool_tasks import things
@@ -97,10 +98,7 @@ def note(split: Split, dice: Dice) -> str:
     if split == "test":
         what, where = _FACTS
         return f"{dice.pick(what)} is {dice.pick(where)}"
-    while True:
-        text = _fact(dice)
-        if not _opens_as_in_test(text):
-            return text
+    return _unlike_test(_fact, dice)
 
 
 def deed(split: Split, dice: Dice) -> str:
@@ -109,10 +107,7 @@ def deed(split: Split, dice: Dice) -> str:
         kind = dice.pick(tuple(_DEEDS))
         when = f" {dice.pick(_WHEN)}" if dice.chance(0.45) else ""
         return f"{dice.pick(_DEEDS[kind])} {dice.pick(_THINGS[kind])}{when}"
-    while True:
-        text = _deed(dice)
-        if not _opens_as_in_test(text):
-            return text
+    return _unlike_test(_deed, dice)
 
 
 def label(split: Split, dice: Dice) -> str:
@@ -139,9 +134,13 @@ def _openings_of_test() -> frozenset[tuple[str, ...]]:
     return frozenset(tuple(text.split()[:_OPENING]) for text in texts)
 
 
-def _opens_as_in_test(text: str) -> bool:
-    """Whether the splits would come to share five words in a row: two before a note, and these."""
-    return tuple(text.lower().split()[:_OPENING]) in _openings_of_test()
+def _unlike_test(make: Callable[[Dice], str], dice: Dice) -> str:
+    """A text that does not open as one of the test split: with two words before a note, the splits
+    would come to share five in a row."""
+    while True:
+        text = make(dice)
+        if tuple(text.lower().split()[:_OPENING]) not in _openings_of_test():
+            return text
 
 
 def _deed(dice: Dice) -> str:
