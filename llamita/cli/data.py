@@ -49,6 +49,15 @@ def tool_tasks(
             "delete_note, set_timer, list_timers; left out, all.",
         ),
     ] = None,
+    words_of: Annotated[
+        str | None,
+        typer.Option(
+            "--words-of",
+            metavar="MODEL",
+            help="The model, or tokenizer, that will learn from them: exercises then have the "
+            "words of its vocabulary, as it cannot copy a token that it never met.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write conversations with tools: sums, units, notes, timers, and talk that needs no tool.
@@ -57,10 +66,13 @@ def tool_tasks(
     and `kinds`, the kind of task of each of the person's messages.
     """
     from llamita.data.tool_tasks.generate import DEFAULT_COUNT, TOOLS, write_tool_tasks
+    from llamita.data.tool_tasks.lexicon import words_of as words_of_tokenizer
+    from llamita.tokenizer.load import tokenizer_of
 
     size = DEFAULT_COUNT[split] if count is None else count
     names = TOOLS if tools is None else [name.strip() for name in tools.split(",")]
-    kinds = write_tool_tasks(out, split, size, seed, names)
+    words = () if words_of is None else words_of_tokenizer(tokenizer_of(words_of))
+    kinds = write_tool_tasks(out, split, size, seed, names, words)
     if as_json:
         print(json.dumps({"file": str(out), "conversations": size, "tasks": kinds}))
         return

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from llamita.cli.main import run
+from llamita.tokenizer.train import train_tokenizer
 
 
 def test_it_writes_a_file_and_tells_what_is_in_it(
@@ -46,3 +47,17 @@ def test_wrong_use_is_told_and_nothing_is_written(
     assert run(["data", "tool-tasks", *out, *extra]) == 2
     assert capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_exercises_take_the_words_of_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = train_tokenizer(["the near sun shines on the near sea " * 20], "bpe:270")
+    trained.save(tmp_path / "tokenizer")
+    plain, own = tmp_path / "plain.jsonl", tmp_path / "own.jsonl"
+    for path, extra in ((plain, []), (own, ["--words-of", str(tmp_path / "tokenizer")])):
+        assert run(["data", "tool-tasks", "-o", str(path), "--count", "30", *extra]) == 0
+    assert plain.read_bytes() != own.read_bytes()
+    missing = ["data", "tool-tasks", "-o", str(own), "--words-of", str(tmp_path / "nowhere")]
+    assert run(missing) == 2
+    assert "nowhere" in capsys.readouterr().err

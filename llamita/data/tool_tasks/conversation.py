@@ -10,9 +10,9 @@ from llamita.data.tool_tasks.arithmetic import arithmetic
 from llamita.data.tool_tasks.conversion import conversion
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.exercise import exercise
+from llamita.data.tool_tasks.lexicon import Lexicon
 from llamita.data.tool_tasks.listed import (
     CONVERTER,
-    WEIGHTS,
     Desk,
     built_in,
     described_shortly,
@@ -52,11 +52,11 @@ _MAKERS: dict[str, tuple[Callable[[Split, Dice], Task], ...]] = {
 }
 
 
-def conversation(split: Split, seed: str, tools: Sequence[str] = tuple(WEIGHTS)) -> dict[str, Any]:
+def conversation(split: Split, seed: str, tools: Sequence[str], lexicon: Lexicon) -> dict[str, Any]:
     """One conversation: see `tool_tasks`."""
     dice = Dice(seed)
     if split == "train" and dice.chance(_EXERCISES):
-        return _exercises(dice)
+        return _exercises(dice, lexicon)
     names = _some_tools(split, dice, tools)
     units = some_units(split, dice)
     tasks = [_task(split, dice, names, units) for _ in range(dice.pick_weighted(_TASKS))]
@@ -77,8 +77,8 @@ def conversation(split: Split, seed: str, tools: Sequence[str] = tuple(WEIGHTS))
     return chat
 
 
-def _exercises(dice: Dice) -> dict[str, Any]:
-    tasks = [exercise(dice) for _ in range(_EXERCISES_IN_ONE)]
+def _exercises(dice: Dice, lexicon: Lexicon) -> dict[str, Any]:
+    tasks = [exercise(dice, lexicon) for _ in range(_EXERCISES_IN_ONE)]
     messages = [message for task in tasks for message in _turn(task, Desk(), "")]
     return {"kinds": [task.kind for task in tasks], "messages": messages}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -40,3 +40,10 @@ class Dice:
         """All options in a random order."""
         rest = list(options)
         return [rest.pop(self.below(len(rest))) for _ in options]
+
+    def different(self, count: int, make: Callable[[Dice], T]) -> list[T]:
+        """So many that differ, in the order they were made."""
+        found: dict[T, None] = {}
+        while len(found) < count:
+            found[make(self)] = None
+        return list(found)

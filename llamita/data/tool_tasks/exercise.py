@@ -9,15 +9,16 @@ They are for learning alone: there are none in the test split.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from llamita.data.tool_tasks import translation
 from llamita.data.tool_tasks.dice import Dice
-from llamita.data.tool_tasks.invented import invented
+from llamita.data.tool_tasks.lexicon import Lexicon
 from llamita.data.tool_tasks.names import person, place
 from llamita.data.tool_tasks.task import Task
 from llamita.data.tool_tasks.values import number
 from llamita.data.tool_tasks.wording import Wordings
-from llamita.data.tool_tasks.words import label, loose_words, note
+from llamita.data.tool_tasks.words import label, note
 
 KIND, TRANSLATION = "exercise", "translation"
 _AGAIN, _CHOOSING, _FORMULA, _SIGNS = "again", "choosing", "formula", "signs"
@@ -25,7 +26,14 @@ _SORTS = ((0.58, _AGAIN), (0.12, _CHOOSING), (0.18, _FORMULA), (0.12, _SIGNS))
 _MOST_ITEMS = 5
 _LONGEST = 32  # letters of several things to say again: about a dozen tokens
 _PLACES = ("first", "second", "third", "fourth", "fifth")
-_Maker = Callable[[Dice], str]
+# No answers where a number is asked for.
+_NUMBER_WORDS = frozenset(
+    (
+        *("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+        *("eleven", "twelve", "twenty", "thirty", "forty", "fifty", "hundred", "thousand"),
+        *("zero", "first", "second", "third", "fifth", "half", "million", "dozen"),
+    )
+)
 
 _ASKED = Wordings(
     train=(
@@ -134,21 +142,21 @@ def wordings() -> list[str]:
     return [said for form in forms for said in form.all("train")] + translation.wordings()
 
 
-def exercise(dice: Dice) -> Task:
+def exercise(dice: Dice, lexicon: Lexicon) -> Task:
     """Something to say again, in other signs or as it is."""
     sort = dice.pick_weighted(_SORTS)
     if sort == _CHOOSING:
-        return dice.pick((_which, _which, _neighbour, _odd))(dice)
+        return dice.pick((_which, _which, _neighbour, _odd))(dice, lexicon)
     if sort == _AGAIN:
-        text = _text(dice)
+        text = _text(dice, lexicon)
         return Task(KIND, _ASKED.pick("train", dice, x=text), text)
     return Task(
         TRANSLATION, *(translation.formula if sort == _FORMULA else translation.signs)(dice)
     )
 
 
-def _which(dice: Dice) -> Task:
-    items = _items(dice, 2)
+def _which(dice: Dice, lexicon: Lexicon) -> Task:
+    items = _items(dice, lexicon, 2)
     place_of = dice.below(len(items))
     is_last = place_of == len(items) - 1 and dice.chance(0.5)
     which = "last" if is_last else _PLACES[place_of]
@@ -156,8 +164,8 @@ def _which(dice: Dice) -> Task:
     return Task(KIND, _WHICH.pick("train", dice, n=which, x=text), items[place_of])
 
 
-def _neighbour(dice: Dice) -> Task:
-    items = _items(dice, 3)
+def _neighbour(dice: Dice, lexicon: Lexicon) -> Task:
+    items = _items(dice, lexicon, 3)
     at = dice.below(len(items) - 1)
     word, next_to, answer = items[at], "after", items[at + 1]
     if dice.chance(0.4):
@@ -166,20 +174,21 @@ def _neighbour(dice: Dice) -> Task:
     return Task(KIND, _NEIGHBOUR.pick("train", dice, n=next_to, w=word, x=text), answer)
 
 
-def _odd(dice: Dice) -> Task:
+def _odd(dice: Dice, lexicon: Lexicon) -> Task:
     """A number among words, or a text in quotation marks or brackets among others."""
     kind = dice.pick(("number", "quote", "text in brackets"))
-    others = _different(1 + dice.below(3), dice.pick((_word, invented)), dice)
+    others = dice.different(1 + dice.below(3), dice.pick((lexicon.word, lexicon.invented)))
     if kind == "number":
+        others = [word for word in others if word.lower() not in _NUMBER_WORDS]
         answer = shown = number("train", dice)
     else:
-        answer = " ".join(_different(1 + dice.below(2), _any, dice))
+        answer = " ".join(dice.different(1 + dice.below(2), partial(_any, lexicon)))
         shown = f"'{answer}'" if kind == "quote" else f"({answer})"
     others.insert(dice.below(len(others) + 1), shown)
     return Task(KIND, _ODD.pick("train", dice, n=kind, x=" ".join(others)), answer)
 
 
-def _text(dice: Dice) -> str:
+def _text(dice: Dice, lexicon: Lexicon) -> str:
     """What is to be said again: one thing, several of a kind, or several of all kinds."""
     kind = dice.below(10)
     if kind == 0:
@@ -187,35 +196,28 @@ def _text(dice: Dice) -> str:
     if kind == 1:
         return f"{label('train', dice)} {number('train', dice)}"
     if kind < 4:
-        return _any(dice)
+        return _any(lexicon, dice)
     if kind == 4:
         return f"{person(dice)} {dice.pick(('from', 'in', 'and', 'of'))} {place(dice)}"
-    items = _items(dice, 2)
+    items = _items(dice, lexicon, 2)
     while len(items) > 1 and sum(map(len, items)) > _LONGEST:
         items.pop()
     return dice.pick((" ", " ", ", ")).join(items)
 
 
-def _items(dice: Dice, fewest: int) -> list[str]:
+def _items(dice: Dice, lexicon: Lexicon, fewest: int) -> list[str]:
     """Some that differ, of one kind or of all kinds."""
     count = fewest + dice.below(1 + _MOST_ITEMS - fewest)
-    return _different(count, dice.pick((_any, _any, invented, _word, _number, person)), dice)
+    anything = partial(_any, lexicon)
+    makers: tuple[Callable[[Dice], str], ...] = (
+        *(anything, anything, lexicon.invented, lexicon.word, _number, person),
+    )
+    return dice.different(count, dice.pick(makers))
 
 
-def _different(count: int, make: _Maker, dice: Dice) -> list[str]:
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found[make(dice)] = None
-    return list(found)
-
-
-def _any(dice: Dice) -> str:
+def _any(lexicon: Lexicon, dice: Dice) -> str:
     """A number, a word, or what is none: that meets tokens that no list of words has."""
-    return dice.pick((_number, _word, invented, person))(dice)
-
-
-def _word(dice: Dice) -> str:
-    return dice.pick(loose_words())
+    return dice.pick((_number, lexicon.word, lexicon.invented, person))(dice)
 
 
 def _number(dice: Dice) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from llamita.data.tool_tasks.conversation import conversation
+from llamita.data.tool_tasks.lexicon import Lexicon
 from llamita.data.tool_tasks.listed import WEIGHTS
 from llamita.data.tool_tasks.wording import Split
 from llamita.errors import DataError
@@ -20,21 +21,32 @@ _MARK = b'{"kinds": ['
 
 
 def tool_tasks(
-    split: Split, count: int, seed: int = 0, tools: Sequence[str] = TOOLS
+    split: Split,
+    count: int,
+    seed: int = 0,
+    tools: Sequence[str] = TOOLS,
+    words: Sequence[str] = (),
 ) -> Iterator[dict[str, Any]]:
     """Conversations with tools, `count` of them.
 
     A longer set begins with a shorter one of the same seed. Each is `kinds`, the kind of task of
     each of the person's messages, `messages`, and `tools`, absent where there are none.
 
-    tools: those that may be listed; what asks for another is answered without.
+    tools: those that may be listed; what asks for another is answered without. words: for the
+    exercises of the training split, as `lexicon.words_of` gives those of a tokenizer.
     """
+    lexicon = Lexicon.of(words)
     for index in range(count):
-        yield conversation(split, f"{split} {seed} {index}", tools)
+        yield conversation(split, f"{split} {seed} {index}", tools, lexicon)
 
 
 def write_tool_tasks(
-    path: Path, split: Split, count: int, seed: int = 0, tools: Sequence[str] = TOOLS
+    path: Path,
+    split: Split,
+    count: int,
+    seed: int = 0,
+    tools: Sequence[str] = TOOLS,
+    words: Sequence[str] = (),
 ) -> dict[str, int]:
     """Write them to a JSONL file; how many tasks of each kind there are.
 
@@ -54,7 +66,7 @@ def write_tool_tasks(
         replace_files(path) as folder,
         (folder / path.name).open("w", encoding="utf-8", newline="\n") as file,
     ):
-        for chat in tool_tasks(split, count, seed, tools):
+        for chat in tool_tasks(split, count, seed, tools, words):
             kinds.update(chat["kinds"])
             file.write(json.dumps(chat, ensure_ascii=False) + "\n")
     return dict(sorted(kinds.items()))

@@ -48,9 +48,14 @@ def invented(dice: Dice) -> str:
     while dice.chance(0.25) and len(word) < 6:
         word += dice.pick(_INNER) + dice.pick(_VOWELS)
     if dice.chance(0.7):
-        suffix = dice.pick(_SUFFIXES)
-        return word + dice.pick(_INNER if suffix[0] in _VOWEL_LETTERS else _CODAS) + suffix
+        end = suffix(dice)
+        return word + dice.pick(_INNER if end[0] in _VOWEL_LETTERS else _CODAS) + end
     return word + dice.pick(_INNER) + dice.pick(_VOWELS) + dice.pick(_CODAS)
+
+
+def suffix(dice: Dice) -> str:
+    """An end of words, such as "ment"."""
+    return dice.pick(_SUFFIXES)
 
 
 def invented_name(dice: Dice) -> str:

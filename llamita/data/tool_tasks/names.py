@@ -1,4 +1,4 @@
-"""Names of people and places, colours and things, for what is said in the training split."""
+"""Names of people and places, and colours, for what is said in the training split."""
 
 from __future__ import annotations
 

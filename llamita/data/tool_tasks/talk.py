@@ -63,17 +63,8 @@ def _values_of_training(dice: Dice) -> dict[str, str]:
         *(("de", _day), ("h", _time)),
     )
     for slots, make in kinds:
-        values |= zip(slots, _different(len(slots), make, dice), strict=True)
+        values |= zip(slots, dice.different(len(slots), make), strict=True)
     return values
-
-
-def _different(count: int, make: Callable[[Dice], str], dice: Dice) -> list[str]:
-    found: list[str] = []
-    while len(found) < count:
-        value = make(dice)
-        if value not in found:
-            found.append(value)
-    return found
 
 
 def _number(dice: Dice) -> str:

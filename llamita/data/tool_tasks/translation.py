@@ -6,10 +6,9 @@ As those in saying again (`exercise`): short, without tools, for learning alone.
 from __future__ import annotations
 
 from llamita.data.tool_tasks.arithmetic import in_words
-from llamita.data.tool_tasks.conversion import SPOKEN
+from llamita.data.tool_tasks.conversion import SPOKEN, unit_pairs
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.wording import Wordings
-from llamita.tools.builtin.units import KINDS
 
 _FORMULA = Wordings(
     train=(
@@ -27,6 +26,10 @@ _FORMULA = Wordings(
         "put it in signs: {x}.",
     ),
     test=(),
+)
+# A story ends with a question: nothing fits behind it.
+_FORMULA_OF_STORY = Wordings(
+    train=tuple(frame for frame in _FORMULA.train if frame.endswith(": {x}")), test=()
 )
 _SIGN = Wordings(
     train=(
@@ -58,7 +61,8 @@ def wordings() -> list[str]:
 def formula(dice: Dice) -> tuple[str, str]:
     """A request for a formula, and the answer."""
     words, expression = in_words(dice)
-    return _FORMULA.pick("train", dice, x=words), expression
+    forms = _FORMULA_OF_STORY if words.endswith("?") else _FORMULA
+    return forms.pick("train", dice, x=words), expression
 
 
 def signs(dice: Dice) -> tuple[str, str]:
@@ -66,6 +70,6 @@ def signs(dice: Dice) -> tuple[str, str]:
     if dice.chance(0.25):
         unit = dice.pick(tuple(SPOKEN))
         return _SIGN.pick("train", dice, a=dice.pick(SPOKEN[unit])), unit
-    first, second, *_ = dice.shuffled(dice.pick(tuple(KINDS.values())))
+    first, second = dice.pick(unit_pairs("train"))
     spoken = [dice.pick(SPOKEN[unit]) for unit in (first, second)]
     return _SIGNS.pick("train", dice, a=spoken[0], b=spoken[1]), f"{first}, {second}"

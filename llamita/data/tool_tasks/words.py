@@ -64,6 +64,10 @@ _TIMED = (
     *("pancakes", "shower", "swim", "roast"),
 )
 
+_SMALL_WORDS = frozenset(
+    ("the", "a", "my", "our", "some", "new", "beside", "inside", "near", "with")
+)
+
 _OWNERS = ("the", "the", "my", "my", "our", "this", "that", "your")
 _MANY = ("", "", "", "some", "some", "more", "the", "my", "our", "enough")
 _NOUNS = {
@@ -89,6 +93,14 @@ def loose_words() -> tuple[str, ...]:
         *(*things.TIMED_KINDS, *things.TIMED_FIRST, *things.TIMED_SECOND, *PEOPLE, *PLACES),
     ]
     return tuple(dict.fromkeys(word for text in texts for word in text.split()))
+
+
+@cache
+def things_of_test() -> frozenset[str]:
+    """The words of the test split's things, facts and labels that training has none of."""
+    texts = [*(thing for things_of in _THINGS.values() for thing in things_of), *_FACTS[0]]
+    texts += (*_FACTS[1], *_TIMED)
+    return frozenset(word for text in texts for word in text.split()) - _SMALL_WORDS
 
 
 def note(split: Split, dice: Dice) -> str:

@@ -8,19 +8,20 @@ from llamita.data.tool_tasks import exercise as exercises
 from llamita.data.tool_tasks.conversion import SPOKEN
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.exercise import exercise, wordings
+from llamita.data.tool_tasks.lexicon import Lexicon
 from llamita.data.tool_tasks.task import Task
 from llamita.tools.builtin.calculator import calculate
 
 
 def _tasks(count: int) -> list[Task]:
     dice = Dice("exercises")
-    tasks = (exercise(dice) for _ in range(2 * count))
+    tasks = (exercise(dice, Lexicon()) for _ in range(2 * count))
     return [task for task in tasks if task.kind == exercises.KIND]
 
 
 def test_translations_are_formulas_and_signs_of_units() -> None:
     dice = Dice("translations")
-    tasks = [exercise(dice) for _ in range(1000)]
+    tasks = [exercise(dice, Lexicon()) for _ in range(1000)]
     answers = [str(task.answer) for task in tasks if task.kind == exercises.TRANSLATION]
     formulas = [answer for answer in answers if set(answer) <= set("0123456789.+-*/()")]
     assert all(calculate(formula) is not None for formula in formulas)
@@ -62,7 +63,7 @@ def test_a_neighbour_is_the_word_beside_the_one_that_is_named() -> None:
     asked = re.compile(r"^the word (after|before) (\S+): (.*)$", re.IGNORECASE)
     checked = 0
     for _ in range(600):
-        task = exercises._neighbour(dice)
+        task = exercises._neighbour(dice, Lexicon())
         match = asked.match(task.request)
         if match is not None:
             items = re.split(r",? ", match[3])

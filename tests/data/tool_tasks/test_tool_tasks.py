@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 import pytest
@@ -16,10 +16,13 @@ from llamita.data.tool_tasks import arithmetic, conversion, exercise, notes, tal
 from llamita.data.tool_tasks.conversation import NO_TOOL
 from llamita.data.tool_tasks.dice import Dice
 from llamita.data.tool_tasks.generate import tool_tasks, write_tool_tasks
+from llamita.data.tool_tasks.lexicon import Lexicon, words_of
 from llamita.data.tool_tasks.values import decimal_number, split_of, whole_number
 from llamita.data.tool_tasks.wording import GRAM, SLOT, Split, grams
+from llamita.data.tool_tasks.words import loose_words
 from llamita.errors import DataError
 from llamita.text.chats import read_chat
+from llamita.tokenizer import Tokenizer
 from llamita.tools import Toolbox
 
 KINDS = {
@@ -253,3 +256,59 @@ def test_tools_that_are_not_wanted_are_neither_listed_nor_called(tmp_path: Path)
         assert {name for _, name, _, _ in _calls(chat)} <= {"calculator"}
     with pytest.raises(DataError, match="'weather'"):
         write_tool_tasks(tmp_path / "tasks.jsonl", "train", 3, tools=["weather"])
+
+
+def test_exercises_have_the_words_of_a_tokenizer() -> None:
+    words = ["zygote", "quorum", "umbrella", "Umbrella", "near"]
+    lexicon = Lexicon.of(words)
+    assert lexicon.own == ("zygote", "quorum", "near")  # an umbrella is a thing of the test split
+    chats = tool_tasks("train", 80, words=words)
+    said = " ".join(message["content"] for chat in chats for message in chat["messages"])
+    assert len(re.findall(r"\bzygote\b", said)) > 5
+    assert re.search(r"\bquorum[a-z]", said)  # and spliced, for the pieces that follow a word
+    plain = list(tool_tasks("test", 20))
+    assert list(tool_tasks("test", 20, words=words)) == plain
+
+
+def test_words_of_a_tokenizer_are_its_tokens_behind_a_space() -> None:
+    class Vocabulary:
+        tokens = (
+            b" near",
+            b"near",
+            b" a",
+            b" of",
+            b" x1",
+            "\u00a0".encode(),
+            b"\xff",
+            " så".encode(),
+        )
+        vocab_size = len(tokens)
+
+        def token_bytes(self, token_id: int) -> bytes:
+            return self.tokens[token_id]
+
+    assert words_of(cast(Tokenizer, Vocabulary())) == ["near", "of", "så"]
+
+
+def test_exercises_teach_no_unit_pair_of_the_test_split() -> None:
+    held_out = {frozenset(pair) for pair in conversion.unit_pairs("test")}
+    answers = [
+        message["content"]
+        for chat in tool_tasks("train", 3000)
+        if "translation" in chat["kinds"]
+        for message in chat["messages"]
+        if message["role"] == "assistant"
+    ]
+    pairs = {frozenset(answer.split(", ")) for answer in answers}
+    assert len([pair for pair in pairs if len(pair) == 2]) > 50
+    assert pairs & held_out == set()
+
+
+def test_the_number_of_an_exercise_is_the_only_one() -> None:
+    numbers = {"two", "nine", "ten", "twelve", "hundred"}
+    assert numbers & set(loose_words())  # so that they might be among the others
+    tasks = [exercise._odd(Dice(f"{seed}"), Lexicon()) for seed in range(6000)]
+    asked = [t.request.lower() for t in tasks if re.search(r"\bnumber\b", t.request.lower())]
+    assert len(asked) > 1000
+    for request in asked:
+        assert numbers & set(re.findall(r"\w+", request)) == set(), request
