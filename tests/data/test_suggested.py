@@ -47,6 +47,16 @@ def test_characters_serve_where_there_are_too_few_words(tmp_path: Path) -> None:
         prepare_as_suggested([texts], tmp_path / "other", asked)
 
 
+def test_what_characters_served_is_found_done_the_second_time(tmp_path: Path) -> None:
+    texts = tmp_path / "text.txt"
+    draw = random.Random(0)
+    texts.write_text("\n\n".join(" ".join(draw.choices(("abab", "ba"), k=9)) for _ in range(300)))
+    suggestion = suggested_preparation(find_text_files([texts]).files)
+    made = prepare_as_suggested([texts], tmp_path / "data", suggestion)
+    assert made.tokenizer.kind == "char"
+    assert prepare_as_suggested([texts], tmp_path / "data", suggestion) == made
+
+
 def test_a_sample_has_parts_of_many_files_and_says_how_much_it_is(tmp_path: Path) -> None:
     texts = tmp_path / "texts"
     texts.mkdir()
