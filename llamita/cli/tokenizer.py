@@ -48,8 +48,8 @@ def train(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="How chats are written, which it learns without the control tokens: "
-            f"{CHAT_FORMATS}.",
+            help="How chats are written, which it learns; control tokens of the format that it "
+            f"lacks come on top of SIZE: {CHAT_FORMATS}.",
         ),
     ] = None,
     sample_mb: Annotated[
@@ -59,12 +59,11 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train a tokenizer on TEXT and write it to DIR."""
-    from llamita.data.tokenizer_texts import tokenizer_texts
+    from llamita.data.tokenizer_texts import train_on_documents
     from llamita.text.documents import read_files
     from llamita.text.sources import find_text_files
     from llamita.tokenizer.chat_templates import DEFAULT_FORMAT
     from llamita.tokenizer.files import has_tokenizer
-    from llamita.tokenizer.train import train_tokenizer
 
     if has_tokenizer(out):
         raise TokenizerError(
@@ -76,9 +75,10 @@ def train(
     with progress_bar("reading", None, "bytes") as bar:
         files = find_text_files(texts).files
         documents = read_files(files, field=field, encoding=encoding, chats=True)
-        made = train_tokenizer(
-            tokenizer_texts(_counted(documents, bar), chat_format or DEFAULT_FORMAT),
+        made = train_on_documents(
+            _counted(documents, bar),
             tokenizer,
+            chat_format or DEFAULT_FORMAT,
             sample_bytes=None if sample_mb is None else sample_mb * 1_000_000,
             seed=seed,
             log=bar.say,

@@ -25,7 +25,12 @@ from llamita.text.pipeline import utf8_length
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat import ChatFormat
 from llamita.tokenizer.chat_spans import TurnsDifferError
-from llamita.tokenizer.chat_templates import DEFAULT_FORMAT, built_in_template, require_format
+from llamita.tokenizer.chat_templates import (
+    DEFAULT_FORMAT,
+    built_in_format,
+    built_in_template,
+    require_format,
+)
 
 Loss = Literal["all", "assistant"]
 Long = Literal["drop", "cut"]
@@ -215,6 +220,25 @@ class DocumentEncoder:
         elif self._chat_format is not None:
             require_format(self._chat_format, self.tokenizer.chat_template)
         return ChatFormat.of(self.tokenizer)
+
+
+def format_that_matters(chat_format: str | None, finished: Tokenizer | None) -> str | None:
+    """The chat format that is named; None where the data would be the same without the name.
+
+    finished: the tokenizer; None: one is trained, and gets the control tokens.
+
+    Raises:
+        TokenizerError: there is none of that name, or a finished tokenizer is not for it.
+    """
+    if chat_format is None:
+        return None
+    built_in_format(chat_format)
+    if finished is not None and finished.chat_template is not None:
+        require_format(chat_format, finished.chat_template)
+        return None
+    if finished is not None:
+        built_in_template(chat_format, finished)
+    return None if chat_format == DEFAULT_FORMAT else chat_format
 
 
 def _is_learned(message: Mapping[str, Any]) -> bool:

@@ -89,7 +89,7 @@ class Settings(BaseModel):
     `val_sources`: how many of the sources, the last ones, are held out whole. `longest` tokens and
     what is done with a `long` chat: see `encoding.Fit`. `chat_template` and `tokenizer_also` are
     hashes: of the template that the tokenizer came with, of files that a trained one learned from
-    beside the text.
+    beside the text. `chat_format`: None where the tokenizer's template or `DEFAULT_FORMAT` decides.
     """
 
     tokenizer: str

@@ -21,7 +21,7 @@ from llamita.data.corpus import (
     Reporter,
     Sides,
 )
-from llamita.data.encoding import DocumentEncoder, Encoded, Fit, Loss
+from llamita.data.encoding import DocumentEncoder, Encoded, Fit, Loss, format_that_matters
 from llamita.data.existing import refuse_other_content, same_data_at
 from llamita.data.manifest import Manifest, Settings, TokenizerInfo
 from llamita.data.shards import SHARD_TOKENS, ShardWriter
@@ -32,7 +32,7 @@ from llamita.files import replace_directory, sha256_file, sha256_text
 from llamita.text.documents import MAX_DOCUMENT_CHARS
 from llamita.text.sources import describe_skipped, find_text_files
 from llamita.tokenizer.base import Tokenizer
-from llamita.tokenizer.chat_templates import DEFAULT_FORMAT, built_in_format
+from llamita.tokenizer.chat_templates import DEFAULT_FORMAT
 from llamita.tokenizer.load import tokenizer_of
 from llamita.tokenizer.train import parse_spec
 
@@ -76,26 +76,30 @@ def prepare(
         loss: what is learned of chats: "all" tokens, or what the "assistant" says.
         fit: with the latter, what becomes of chats that are longer than a row.
         chat_format: what chats are written in where the tokenizer brings no chat template; None:
-            `DEFAULT_FORMAT`. A tokenizer that is trained learns from chats as they are written.
-        tokenizer_also: files and folders that a tokenizer which is trained learns from as well.
+            `DEFAULT_FORMAT`. A template that it brings must be of this format. A tokenizer that is
+            trained learns from chats as they are written, and gets the control tokens.
+        tokenizer_also: files and folders that a tokenizer which is trained learns from as well:
+            texts and chats in UTF-8, JSONL with the field "text", whatever `field` and `encoding`.
         force: replace another DATA directory at `out`.
         shard_tokens: the most tokens in one shard file.
         reporter: hears about the progress.
 
     Raises:
-        DataError: the text cannot be read, one side of the split would be empty, or `out` holds
-            something else.
-        TokenizerError: the tokenizer cannot be trained or read.
+        DataError: the text cannot be read, one side of the split would be empty, `out` holds
+            something else, or `tokenizer_also` is given for a finished tokenizer.
+        TokenizerError: the tokenizer cannot be trained or read, or is not for `chat_format`.
     """
     if not 0 <= val_fraction < 1:
         raise DataError(f"--val-fraction is {val_fraction:g}; it must be at least 0 and below 1.")
-    if chat_format is not None:
-        built_in_format(chat_format)
     refuse_other_content(out)
-    also = find_text_files(tokenizer_also).files if tokenizer_also else []
     finished, template = _finished(tokenizer), None
-    if also and finished is not None:
-        raise ValueError("a finished tokenizer learns from nothing")
+    chat_format = format_that_matters(chat_format, finished)
+    if tokenizer_also and finished is not None:
+        raise DataError(
+            "tokenizer_also is given, and the tokenizer is finished: it learns from nothing.",
+            hint='Leave tokenizer_also out, or have a tokenizer trained, such as "bpe:8192".',
+        )
+    also = find_text_files(tokenizer_also).files if tokenizer_also else []
     if isinstance(tokenizer, Tokenizer):  # with a template that no file may hold
         template = tokenizer.chat_template
     settings = Settings(

@@ -6,19 +6,21 @@ stands between control tokens is one text each, and no token reaches over them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from llamita.data.chat_checks import place_reasoning
 from llamita.data.corpus import Corpus, Pass
 from llamita.data.held_out import is_held_out
 from llamita.errors import DataError, TokenizerError
 from llamita.text.chats import Chat
-from llamita.text.documents import Document
+from llamita.text.clean import CLEANING
+from llamita.text.documents import Document, read_files
+from llamita.text.pipeline import Pipeline
 from llamita.text.sources import TextFile
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat import ChatFormat
 from llamita.tokenizer.chat_ready import ready_for_chats
-from llamita.tokenizer.chat_templates import DEFAULT_FORMAT
+from llamita.tokenizer.chat_templates import DEFAULT_FORMAT, built_in_format
 from llamita.tokenizer.train import train_tokenizer
 
 
@@ -36,10 +38,34 @@ def tokenizer_texts(
     return _texts(documents, ChatFormat.of(stand_in))
 
 
+def train_on_documents(
+    documents: Iterable[Document],
+    spec: str,
+    chat_format: str = DEFAULT_FORMAT,
+    *,
+    sample_bytes: int | None = None,
+    seed: int = 0,
+    log: Callable[[str], None] | None = None,
+) -> Tokenizer:
+    """The tokenizer `spec` for documents, chats among them as `chat_format` writes them.
+
+    It can write them itself: control tokens that the format needs, and that no tokenizer trained
+    here has anyway, get the ids behind the vocabulary that `spec` asks for.
+
+    Raises:
+        TokenizerError: there is no chat format of that name, or as of `train_tokenizer`.
+        DataError: the format cannot write a chat.
+    """
+    texts = tokenizer_texts(documents, chat_format)
+    made = train_tokenizer(texts, spec, sample_bytes=sample_bytes, seed=seed, log=log)
+    return made.with_control_tokens(built_in_format(chat_format).control_tokens)
+
+
 def train_on_corpus(
     corpus: Corpus, spec: str, also: Sequence[TextFile], chat_format: str
 ) -> Tokenizer:
-    """The tokenizer `spec` for what `corpus` trains on, and for the files `also`."""
+    """The tokenizer `spec` for what `corpus` trains on, and for the files `also`: texts and chats
+    in UTF-8 whatever the corpus is, JSONL with the field "text"."""
     this_pass = Pass(corpus)
 
     def documents() -> Iterator[Document]:
@@ -48,10 +74,10 @@ def train_on_corpus(
             if not is_held_out(document.text, corpus.settings.val_fraction):
                 yield document
         if also:
-            yield from Pass(corpus, also).documents()
+            yield from Pipeline(CLEANING).run(read_files(also, chats=True))[0]
 
-    texts = tokenizer_texts(documents(), chat_format)
-    return train_tokenizer(texts, spec, seed=corpus.settings.seed, log=corpus.reporter.say)
+    seed, log = corpus.settings.seed, corpus.reporter.say
+    return train_on_documents(documents(), spec, chat_format, seed=seed, log=log)
 
 
 def _texts(documents: Iterable[Document], chat_format: ChatFormat) -> Iterator[str]:

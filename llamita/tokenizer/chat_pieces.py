@@ -43,6 +43,9 @@ TOOLS_AS_SIGNATURES = """\
 {%- set parameters = function['parameters'] or {} -%}
 {%- set properties = parameters['properties'] or {} -%}
 {%- set required = parameters['required'] or [] -%}
+{%- if required is not iterable or required is string or required is mapping -%}
+{%- set required = [] -%}
+{%- endif -%}
 {{ '\\n' + function['name'] + '(' }}
 {%- for name, schema in properties | items -%}
 {%- if not loop.first -%}
@@ -76,7 +79,8 @@ TOOLS_AS_SIGNATURES = """\
 {%- endif -%}
 {%- endfor -%}
 {%- for key, value in parameters | items -%}
-{%- if key not in ['properties', 'required']
+{%- if key != 'properties'
+    and not (key == 'required' and (required or not value))
     and not (key == 'type' and value == 'object')
     and not (key == 'additionalProperties' and value == false) -%}
 {{ '; ' }}{{ key | tojson }}{{ ': ' }}{{ value | tojson }}

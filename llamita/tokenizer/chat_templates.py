@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llamita.errors import TokenizerError
+from llamita.files import sha256_text
 from llamita.tokenizer.base import Tokenizer
 from llamita.tokenizer.chat_pieces import (
     CONTENT,
@@ -25,18 +26,20 @@ class BuiltInFormat:
 
     template: the Jinja template. control_tokens: what a tokenizer must have as control tokens, or
     the turns of the format could not be told from text. tool_tokens: what is better one token than
-    text, where a tokenizer can still be given it.
+    text, where a tokenizer can still be given it. former_templates: the hashes of its template in
+    earlier versions, by which the models and runs that have them are known.
     """
 
     name: str
     template: str
     control_tokens: tuple[str, ...]
     tool_tokens: tuple[str, ...] = ()
+    former_templates: tuple[str, ...] = ()
 
 
-def _chatml(listing: str) -> str:
+def _chatml(name: str, listing: str, former_templates: tuple[str, ...] = ()) -> BuiltInFormat:
     """ChatML with Hermes' calls, and a listing of tools."""
-    return (
+    template = (
         """\
 {%- if tools -%}
 {{ '<|im_start|>system\\n' }}
@@ -87,6 +90,13 @@ def _chatml(listing: str) -> str:
 {{ '\\n<|im_start|>assistant\\n' }}
 {%- endif -%}
 """
+    )
+    return BuiltInFormat(
+        name,
+        template,
+        ("<|im_start|>", "<|im_end|>"),
+        ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+        former_templates,
     )
 
 
@@ -204,17 +214,14 @@ _LLAMA3 = (
 )
 
 _FORMATS = (
-    BuiltInFormat(
+    _chatml(
         "chatml-tools",
-        _chatml("{{ 'You have access to the following tools:\\n' }}\n" + TOOLS_AS_JSON),
-        ("<|im_start|>", "<|im_end|>"),
-        ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+        "{{ 'You have access to the following tools:\\n' }}\n" + TOOLS_AS_JSON,
     ),
-    BuiltInFormat(
+    _chatml(
         "chatml-signatures",
-        _chatml(TOOLS_AS_SIGNATURES),
-        ("<|im_start|>", "<|im_end|>"),
-        ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+        TOOLS_AS_SIGNATURES,
+        ("sha256:39c6f12c78894cc1f659f97afc4f09f52d90016ad205eb707c3acb3fe3c8079b",),
     ),
     BuiltInFormat("armgpt", _ARMGPT, ("<|user|>", "<|assistant|>", "<|end|>")),
     BuiltInFormat("llama2", _LLAMA2, ()),
@@ -256,9 +263,18 @@ def built_in_template(name: str, tokenizer: Tokenizer) -> str:
     return wanted.template
 
 
+def format_of(template: str) -> str | None:
+    """Whose of `BUILT_IN` a template is, in this version or an earlier one; None: it is another."""
+    digest = sha256_text(template)
+    for name, entry in BUILT_IN.items():
+        if entry.template == template or digest in entry.former_templates:
+            return name
+    return None
+
+
 def require_format(name: str, template: str) -> None:
     """Raise TokenizerError where a tokenizer's own template is not that of the format `name`."""
-    if built_in_format(name).template != template:
+    if format_of(template) != built_in_format(name).name:
         raise TokenizerError(
             f"the tokenizer brings a chat template of its own, which is not that of {name}.",
             hint="Leave --chat-format out to go on with it, or take a model that has none.",

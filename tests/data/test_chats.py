@@ -14,7 +14,7 @@ from llamita.data.dataset import TokenDataset
 from llamita.data.folder import DataFolder
 from llamita.data.loader import sequential_batches
 from llamita.data.manifest import Manifest
-from llamita.data.prepare import prepare
+from llamita.data.prepare import Reporter, prepare
 from llamita.data.rows import IGNORED, DocumentRows
 from llamita.errors import DataError, TokenizerError
 from llamita.text.documents import read_documents
@@ -193,6 +193,61 @@ def test_the_chat_format_that_is_named_is_written_where_there_is_none(
     with pytest.raises(TokenizerError, match="not that of chatml-tools"):
         prepare([chats], tmp_path / "other", chat_format="chatml-tools", **options)
     prepare([chats], tmp_path / "other", chat_format="chatml-signatures", **options)
+
+
+def test_a_chat_format_is_a_setting_only_where_it_changes_something(
+    tokenizer_path: Path, tmp_path: Path
+) -> None:
+    chats = _write(tmp_path / "chats.jsonl", _chats(40))
+    for name, source in (("trained", "bpe:290"), ("finished", str(tokenizer_path))):
+        options: dict[str, Any] = {"tokenizer": source, "val_fraction": 0}
+        made = prepare([chats], tmp_path / name, **options)
+        assert prepare([chats], tmp_path / name, chat_format="chatml-tools", **options) == made
+        with pytest.raises(DataError, match="with other settings"):
+            prepare([chats], tmp_path / name, chat_format="chatml-signatures", **options)
+    # A template of the tokenizer's decides by itself.
+    template = BUILT_IN["chatml-signatures"].template
+    load_tokenizer(tokenizer_path).with_chat_template(template).save(tmp_path / "able")
+    options = {"tokenizer": str(tmp_path / "able"), "val_fraction": 0}
+    made = prepare([chats], tmp_path / "able-data", **options)
+    again = prepare([chats], tmp_path / "able-data", chat_format="chatml-signatures", **options)
+    assert again == made
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "message"),
+    [
+        ("chatml-tools", "chatml-signatures", "not that of chatml-signatures"),
+        (None, "llama3", "the chat format llama3 needs the control tokens"),
+        (None, "alpaca", "no chat format 'alpaca'"),
+    ],
+)
+def test_a_chat_format_that_is_not_the_tokenizers_is_refused_before_anything_is_read(
+    template: str | None, name: str, message: str, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    (tmp_path / "plain.txt").write_text("It is a text without chats.")
+    own = (
+        tokenizer if template is None else tokenizer.with_chat_template(BUILT_IN[template].template)
+    )
+    heard = _Phases()
+    with pytest.raises(TokenizerError, match=message):
+        prepare(
+            [tmp_path / "plain.txt"],
+            tmp_path / "data",
+            tokenizer=own,
+            val_fraction=0,
+            chat_format=name,
+            reporter=heard,
+        )
+    assert heard.phases == []
+
+
+class _Phases(Reporter):
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+
+    def progress(self, phase: str, bytes_done: int, bytes_total: int) -> None:
+        self.phases.append(phase)
 
 
 def test_chats_are_brought_into_one_form_as_text_is(tokenizer_path: Path, tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from llamita.errors import DataError, TokenizerError
 from llamita.text.documents import Document, read_files
 from llamita.text.sources import find_text_files
 from llamita.tokenizer import load_tokenizer
-from llamita.tokenizer.chat import BUILT_IN
+from llamita.tokenizer.chat import BUILT_IN, ChatFormat
 from llamita.tokenizer.chat_templates import BuiltInFormat
+from llamita.tokenizer.train import train_tokenizer
 
 TOOL = {
     "name": "calculator",
@@ -116,6 +117,41 @@ def test_the_command_and_prepare_make_the_same_tokenizer(tmp_path: Path) -> None
     assert load_tokenizer(tmp_path / "default").fingerprint == made["chatml-tools"]
 
 
+@pytest.mark.parametrize("kind", ["bpe:290", "spm:320", "unigram:300", "char"])
+@pytest.mark.parametrize("entry", BUILT_IN.values(), ids=list(BUILT_IN))
+def test_a_tokenizer_that_is_trained_can_write_every_format(
+    entry: BuiltInFormat, kind: str, tmp_path: Path
+) -> None:
+    said = f"{PLAYS}Whether the rest is to be better or not, another question is there to hear. "
+    asked = [{"role": "user", "content": said * 2}, PLAIN["messages"][1]]
+    chats = [{"messages": [{**asked[0], "content": f"{said * 2} {n}"}, asked[1]]} for n in range(9)]
+    path, out = write(tmp_path / "chats.jsonl", *chats), tmp_path / "tokenizer"
+    options: dict[str, Any] = {"tokenizer": kind, "val_fraction": 0, "chat_format": entry.name}
+    manifest = prepare([path], tmp_path / "data", loss="assistant", **options)
+    assert manifest.chats == 9
+    made = load_tokenizer(tmp_path / "data")
+    assert made.chat_template == entry.template
+    assert set(entry.control_tokens) <= set(made.special_tokens)
+    ids = ChatFormat.of(made).encode(asked)
+    named = {name for name, token_id in made.special_tokens.items() if token_id in ids}
+    assert set(entry.control_tokens) <= named
+    settings = ["--tokenizer", kind, "--chat-format", entry.name]
+    assert run(["tokenizer", "train", str(path), "-o", str(out), *settings]) == 0
+    assert load_tokenizer(out).fingerprint == made.fingerprint
+
+
+def test_without_chats_as_well_it_has_the_control_tokens_behind_its_size(tmp_path: Path) -> None:
+    text = write(tmp_path / "a.jsonl", {"text": PLAYS})
+    options: dict[str, Any] = {"tokenizer": "bpe:290", "val_fraction": 0}
+    prepare([text], tmp_path / "plain", **options)
+    prepare([text], tmp_path / "llama3", chat_format="llama3", **options)
+    plain, able = load_tokenizer(tmp_path / "plain"), load_tokenizer(tmp_path / "llama3")
+    assert plain.vocab_size == 290
+    added = list(BUILT_IN["llama3"].control_tokens)
+    assert [able.special_tokens[name] for name in added] == [290, 291, 292, 293]
+    assert able.encode(PLAYS) == plain.encode(PLAYS)
+
+
 def test_calls_take_fewer_tokens(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", {"text": PLAYS})
     write(tmp_path / "b.jsonl", *many(30))
@@ -146,3 +182,32 @@ def test_what_a_tokenizer_also_learns_from_is_no_data(tmp_path: Path) -> None:
     write(also, *many(29))
     with pytest.raises(DataError, match="other settings"):
         prepare([text], tmp_path / "data", tokenizer_also=[also], **options)
+
+
+def test_it_learns_from_chats_in_utf_8_whatever_the_text_is(tmp_path: Path) -> None:
+    text = tmp_path / "a.jsonl"
+    lines = (json.dumps({"body": f"{PLAYS} é"}, ensure_ascii=False) for _ in range(2))
+    text.write_bytes("\n".join(lines).encode("latin-1"))
+    also = tmp_path / "b.jsonl"
+    said = json.dumps({"text": "ջուր " * 50, "body": "no"}, ensure_ascii=False)
+    also.write_text(f"{said}\n{json.dumps(CHAT)}\n", encoding="utf-8")
+    prepare(
+        [text],
+        tmp_path / "data",
+        tokenizer="char",
+        val_fraction=0,
+        field="body",
+        encoding="latin-1",
+        tokenizer_also=[also],
+    )
+    made = load_tokenizer(tmp_path / "data")
+    assert len(made.encode("ջուրé")) == len(made.encode("")) + 5
+
+
+def test_a_finished_tokenizer_learns_from_nothing(tmp_path: Path) -> None:
+    text = write(tmp_path / "a.jsonl", {"text": PLAYS})
+    also = write(tmp_path / "b.jsonl", CHAT)
+    finished = train_tokenizer([PLAYS], "char")
+    with pytest.raises(DataError, match="tokenizer is finished") as error:
+        prepare([text], tmp_path / "data", tokenizer=finished, tokenizer_also=[also])
+    assert "Leave tokenizer_also out" in (error.value.hint or "")

@@ -85,6 +85,12 @@ ODD: list[tuple[dict[str, Any], str]] = [
         'f(a: {"type": "string", "enum": []}): Does.',
     ),
     (taking(a={}, b=True), "f(a?: {}, b?: true): Does."),
+    (
+        tool({"properties": {"a": {"type": "string"}}, "required": True}),
+        'f(a?: string; "required": true): Does.',
+    ),
+    (tool({"properties": {"a": {}}, "required": "a"}), 'f(a?: {}; "required": "a"): Does.'),
+    (tool({"required": {"a": 1}}), 'f(; "required": {"a": 1}): Does.'),
     (tool(returns={"type": "number"}), 'f(); "returns": {"type": "number"}: Does.'),
 ]
 

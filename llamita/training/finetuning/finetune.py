@@ -20,7 +20,7 @@ from llamita.errors import ConfigError
 from llamita.formats.detect import RECIPE
 from llamita.tokenizer import Tokenizer
 from llamita.tokenizer.chat_ready import never_trained, ready_for_chats
-from llamita.tokenizer.chat_templates import DEFAULT_FORMAT, built_in_format
+from llamita.tokenizer.chat_templates import built_in_format, format_of
 from llamita.training.checkpointing.checkpoints import has_checkpoints
 from llamita.training.finetuning.chat_data import (
     DATA_NAME,
@@ -30,7 +30,12 @@ from llamita.training.finetuning.chat_data import (
     prepare_chats,
 )
 from llamita.training.finetuning.defaults import TABLES, fill_in
-from llamita.training.finetuning.resuming import begun_chat_format, check_asked, check_model
+from llamita.training.finetuning.resuming import (
+    begun_tokenizer,
+    check_asked,
+    check_model,
+    ready_as_begun,
+)
 from llamita.training.records.manifest import RunManifest
 from llamita.training.records.observer import SILENT, Observer
 from llamita.training.run import Summary, train
@@ -144,8 +149,7 @@ def prepare_finetuning(
     source = ModelSource.open(str(model), "init") if model.exists() or not is_saved else None
     if exists and (requested is None or is_saved):
         check_model(out, model, source)
-    if exists:
-        chat_format = begun_chat_format(out, chat_format)
+    begun = begun_tokenizer(out, chat_format) if exists else None
     if is_saved and asked is not None:
         changed = check_asked(out, asked, chats, epochs, _steps(epochs, out))
         chats = chats.as_prepared(out)
@@ -167,7 +171,7 @@ def prepare_finetuning(
         )
     config = source.checkpoint.config
     chats, wanted = _with_context(chats, wanted, config, reporter)
-    tokenizer, added = _tokenizer(source.tokenizer, chat_format, reporter)
+    tokenizer, added = _tokenizer(source.tokenizer, chat_format, begun, reporter)
     folder = prepare_chats(chats, out, tokenizer, config, reporter)
     recipe = changed
     if requested is not None or not exists:
@@ -216,12 +220,17 @@ def _with_context(
 
 
 def _tokenizer(
-    own: Tokenizer, chat_format: str | None, reporter: Reporter
+    own: Tokenizer, chat_format: str | None, begun: Tokenizer | None, reporter: Reporter
 ) -> tuple[Tokenizer, tuple[str, ...]]:
-    """The model's tokenizer, ready for chats, and the control tokens that it got for them."""
-    able = ready_for_chats(own, chat_format)
-    if able.chat_template != own.chat_template:
-        reporter.say(f"the model has no chat template: it learns {chat_format or DEFAULT_FORMAT}")
+    """The model's tokenizer, ready for chats as that of a run that is `begun` is, and the control
+    tokens that it got for them."""
+    if begun is None or own.chat_template is not None:
+        able = ready_for_chats(own, chat_format)
+    else:
+        able = ready_as_begun(own, begun)
+    if able.chat_template is not None and own.chat_template is None:
+        learns = format_of(able.chat_template) or "what the run was begun with"
+        reporter.say(f"the model has no chat template: it learns {learns}")
     added = tuple(name for name in able.special_tokens if name not in own.special_tokens)
     if added:
         reporter.say(f"control tokens that its tokenizer lacked: {', '.join(added)}")

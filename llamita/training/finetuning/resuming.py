@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from llamita.data.folder import DataFolder
 from llamita.errors import TrainingError
-from llamita.files import sha256_text
-from llamita.tokenizer.chat_templates import BUILT_IN
-from llamita.training.finetuning.chat_data import Chats, settings_of
+from llamita.tokenizer import Tokenizer
+from llamita.tokenizer.chat_templates import format_of
+from llamita.training.finetuning.chat_data import DATA_NAME, Chats, settings_of
 from llamita.training.records.manifest import RunManifest
 from llamita.training.settings.recipe import Recipe
 from llamita.training.settings.recipe_file import parse_recipe
@@ -38,21 +39,31 @@ def check_model(out: Path, model: Path, source: ModelSource | None) -> None:
     )
 
 
-def begun_chat_format(out: Path, chat_format: str | None) -> str | None:
-    """The chat format that the run in `out` was begun with; None: a template of the model's own.
+def begun_tokenizer(out: Path, chat_format: str | None) -> Tokenizer | None:
+    """The tokenizer, ready for chats, that the run in `out` was begun with; None: no chats
+    lie there.
 
     Raises:
-        TrainingError: another one is asked for.
+        TrainingError: it is not for the `chat_format` that is asked for.
+        LlamitaError: it is damaged.
     """
-    settings = settings_of(out)
-    if settings is None or settings.chat_template is None:
-        return chat_format
-    names = {sha256_text(entry.template): name for name, entry in BUILT_IN.items()}
-    begun = names.get(settings.chat_template)
+    if settings_of(out) is None:
+        return None
+    tokenizer = DataFolder.open(out / DATA_NAME).tokenizer
+    if tokenizer.chat_template is None:
+        return None
+    begun = format_of(tokenizer.chat_template)
     if chat_format not in (None, begun):
         former = begun or "the model's own"
         raise _differs(out, [f"--chat-format was {former} and is now {chat_format}"])
-    return begun
+    return tokenizer
+
+
+def ready_as_begun(own: Tokenizer, begun: Tokenizer) -> Tokenizer:
+    """The model's tokenizer with the chat template and the control tokens that it got when the run
+    was begun, whatever a chat format of that name has today."""
+    assert begun.chat_template is not None
+    return own.with_control_tokens([*begun.special_tokens]).with_chat_template(begun.chat_template)
 
 
 def check_asked(
