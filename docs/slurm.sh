@@ -26,7 +26,8 @@ export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=280
 export OMP_NUM_THREADS=$((SLURM_CPUS_PER_TASK / SLURM_GPUS_ON_NODE))
 
 # All machines meet at the first. Two jobs that share it meet at different ports.
-first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+machines=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+first=${machines%%$'\n'*}
 port=$((20000 + SLURM_JOB_ID % 20000))
 
 # Where one machine fails, the others get a minute to say what they saw.

@@ -32,10 +32,13 @@ def test_the_slurm_script_is_one_that_bash_can_read() -> None:
 
 
 def test_what_follows_the_scripts_name_goes_to_llamita_train(tmp_path: Path) -> None:
-    """With stand-ins for SLURM's commands: torchrun gets the machines, llamita the arguments."""
+    """With stand-ins for SLURM's commands: torchrun gets the machines, llamita the arguments.
+
+    There are more machines than a pipe holds, so that a reader of the first alone breaks it.
+    """
     for name, text in {
         "srun": 'shift; shift; "$@"',
-        "scontrol": "printf 'first\\nsecond\\n'",
+        "scontrol": "echo first; seq 100000",
         "torchrun": "printf '%s\\n' \"$@\"",
     }.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
