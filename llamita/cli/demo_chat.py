@@ -122,7 +122,7 @@ def _task_files(out: Path) -> tuple[Path, Path]:
 
 
 def _length(minutes: float | None) -> dict[str, float]:
-    return {"steps": float(_CALCULATOR_STEPS)} if minutes is None else {"minutes": minutes}
+    return {"steps": _CALCULATOR_STEPS} if minutes is None else {"minutes": minutes}
 
 
 def _format_for(tokenizer: Tokenizer) -> str | None:
